@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * api_lease.c - memory in our hands: lease, adopt, release, and what a lease handle knows.
+ * A lease handle owns its descriptors and its mapping, never the lease itself: that is hpzd's.
+ */
+#include "api.h"
+
+#define API_LARGEST_ID (1ull << 53) /* exact in a double */
+
+/* ---- the reply ---- */
+
+/* Gives each segment its descriptor; all of them must find a segment. */
+static bool api_take_fds(struct hpz_lease *lease, const int32_t *descriptors, struct api_reply *reply)
+{
+	size_t taken = 0;
+
+	for (size_t i = 0; i < lease->segment_count; i++) {
+		int32_t index = descriptors[i];
+		if (lease->deliver == HPZ_DELIVER_PATH) {
+			if (index != -1)
+				return false;
+			continue;
+		}
+		if (index < 0 || (size_t)index >= reply->fd_count || reply->fds[index] < 0)
+			return false;
+		lease->segments[i].fd = steal_fd(&reply->fds[index]);
+		taken++;
+	}
+	return taken == reply->fd_count;
+}
+
+/* Descriptors and paths are never mixed, and the segments make up what is given. */
+static bool api_check_segments(const struct hpz_lease *lease)
+{
+	uint64_t sum = 0;
+
+	for (size_t i = 0; i < lease->segment_count; i++) {
+		const struct api_segment *segment = &lease->segments[i];
+		if ((segment->path[0] != '\0') != (lease->deliver == HPZ_DELIVER_PATH))
+			return false;
+		if (__builtin_add_overflow(sum, segment->bytes, &sum))
+			return false;
+	}
+	return sum == lease->given;
+}
+
+static bool api_check_leased(const struct hpz_wire_leased *leased)
+{
+	return leased->id && leased->id < API_LARGEST_ID && leased->segments && leased->asked &&
+	       leased->given >= leased->asked && !leased->reserved &&
+	       (leased->deliver == HPZ_DELIVER_FD || leased->deliver == HPZ_DELIVER_PATH);
+}
+
+/* Reads the segments behind `leased` and gives them their descriptors. NULL with errno 0: malformed. */
+static struct hpz_lease *api_read_lease(const struct hpz_wire_leased *leased, struct api_reply *reply)
+{
+	_cleanup_free_ int32_t *descriptors = NULL;
+
+	errno = 0;
+	/* The count is a stranger's: believed only when so many records can be there. */
+	if (leased->segments > reply->payload.left / sizeof(uint32_t))
+		return NULL;
+	descriptors = calloc(leased->segments, sizeof(*descriptors));
+	struct hpz_lease *lease = calloc(1, sizeof(*lease) + leased->segments * sizeof(lease->segments[0]));
+	if (!descriptors || !lease) {
+		free(lease);
+		errno = ENOMEM;
+		return NULL;
+	}
+	lease->id = leased->id;
+	lease->asked = leased->asked;
+	lease->given = leased->given;
+	lease->deliver = leased->deliver;
+	bool good = true;
+	while (good && lease->segment_count < leased->segments) {
+		size_t i = lease->segment_count++;
+		lease->segments[i].fd = -1;
+		good = api_read_segment(&reply->payload, &lease->segments[i], &descriptors[i]);
+	}
+	if (!good || reply->payload.left || !api_check_segments(lease) ||
+	        !api_take_fds(lease, descriptors, reply)) {
+		hpz_lease_free(lease);
+		errno = 0;
+		return NULL;
+	}
+	return lease;
+}
+
+/* Tells hpzd that the lease has arrived; until then it is only offered, and ends with the connection. */
+static int api_acknowledge(struct hpz *hpz, uint64_t id)
+{
+	struct hpz_wire_ack ack = {.size = sizeof(ack), .id = id};
+	uint64_t request_id;
+
+	return api_send(hpz, HPZ_OP_ACK, &ack, sizeof(ack), &request_id);
+}
+
+/*
+ * The descriptors were sent and the kernel kept them back. A new lease is given back, so that nobody waits
+ * for memory that nobody has; an adopted one is somebody's and stays.
+ */
+static int api_fail_withheld(struct hpz *hpz, uint16_t op, uint64_t id)
+{
+	int error = api_acknowledge(hpz, id);
+
+	if (!error && op == HPZ_OP_LEASE)
+		error = hpz_release(hpz, id, 0, 0);
+	if (error == HPZ_ERR_LOST)
+		return error;
+	return api_fail(hpz, HPZ_ERR_WITHHELD,
+	        "a descriptor was withheld by a security module or the limit on open files (ulimit -n)%s",
+	        error || op != HPZ_OP_LEASE ? "" : "; the lease was given back");
+}
+
+/* LEASE and ADOPT are answered alike. */
+static int api_call_lease(struct hpz *hpz, uint16_t op, const void *payload, size_t size, int64_t deliver,
+        uint64_t least_bytes, struct hpz_lease **ret_lease)
+{
+	_cleanup_api_reply_ struct api_reply reply = {0};
+	struct hpz_wire_leased leased;
+
+	int error = api_call(hpz, op, payload, size, &reply);
+	if (error)
+		return error;
+	if (!api_read(&reply.payload, &leased, sizeof(leased)) || !api_check_leased(&leased) ||
+	        leased.given < least_bytes || (deliver >= 0 && leased.deliver != deliver))
+		return api_fail_protocol(hpz, "a lease that was not asked for");
+	if (reply.is_withheld)
+		return api_fail_withheld(hpz, op, leased.id);
+
+	struct hpz_lease *lease = api_read_lease(&leased, &reply);
+	if (!lease)
+		return errno ? api_fail_system(hpz, "no memory for the lease")
+		             : api_fail_protocol(hpz, "a malformed lease");
+	error = api_acknowledge(hpz, lease->id);
+	if (error) {
+		hpz_lease_free(lease);
+		return error;
+	}
+	*ret_lease = lease;
+	return HPZ_OK;
+}
+
+/* ---- requests ---- */
+
+/* proto_set_text() would cut or repair what it is given; a caller hears of it instead. */
+static int api_set_string(struct hpz *hpz, char *to, size_t capacity, const char *string, const char *what)
+{
+	size_t length = string ? strlen(string) : 0;
+
+	if (length > capacity)
+		return api_fail(hpz, HPZ_ERR_INVALID, "the %s is longer than %zu bytes", what, capacity);
+	if (!proto_is_text(string ? string : "", length))
+		return api_fail(hpz, HPZ_ERR_INVALID, "the %s is not UTF-8 without control characters", what);
+	memset(to, 0, capacity);
+	memcpy(to, string ? string : "", length);
+	return HPZ_OK;
+}
+
+static int api_fail_struct(struct hpz *hpz, int error)
+{
+	return api_fail(hpz, error,
+	        error == HPZ_ERR_INVALID ? "the request is NULL, or its struct_size is not set"
+	                                 : "the request uses a field that libhpz " HPZ_VERSION
+	                                   " does not know");
+}
+
+static int api_set_lease(
+        struct hpz *hpz, const struct hpz_lease_request *request, struct hpz_wire_lease *ret_wire)
+{
+	struct hpz_wire_lease wire = {
+	        .size = sizeof(wire),
+	        .flags = request->flags,
+	        .bytes = request->size,
+	        .page_size = request->page_size,
+	        .node = request->node,
+	        .deliver = request->deliver,
+	        .mode = request->mode,
+	        .timeout_ms = request->timeout_ms,
+	        .owner_uid = request->owner_uid,
+	        .owner_gid = request->owner_gid,
+	        .owner_pid = request->owner_pid,
+	        .open_timeout_ms = request->open_timeout_ms,
+	};
+	const char *why;
+
+	int error = api_set_string(hpz, wire.label, sizeof(wire.label), request->label, "label");
+	if (!error)
+		error = api_set_string(hpz, wire.key, sizeof(wire.key), request->key, "key");
+	if (error)
+		return error;
+	error = proto_check_lease(&wire, &why);
+	if (error)
+		return api_fail(hpz, error, "%s", why);
+	*ret_wire = wire;
+	return HPZ_OK;
+}
+
+int hpz_lease(struct hpz *hpz, const struct hpz_lease_request *request, struct hpz_lease **ret_lease)
+{
+	struct hpz_lease_request known;
+	struct hpz_wire_lease wire;
+
+	int error = api_begin_call(hpz);
+	if (error)
+		return error;
+	if (!ret_lease)
+		return api_fail(hpz, HPZ_ERR_INVALID, "there is no place for the lease");
+	error = api_get_struct(request, &known, sizeof(known), sizeof(known));
+	if (error)
+		return api_fail_struct(hpz, error);
+	error = api_set_lease(hpz, &known, &wire);
+	if (error)
+		return error;
+	return api_call_lease(hpz, HPZ_OP_LEASE, &wire, sizeof(wire), wire.deliver, wire.bytes, ret_lease);
+}
+
+int hpz_adopt(
+        struct hpz *hpz, uint64_t id, const struct hpz_adopt_request *request, struct hpz_lease **ret_lease)
+{
+	struct hpz_adopt_request known;
+	const char *why;
+
+	int error = api_begin_call(hpz);
+	if (error)
+		return error;
+	if (!ret_lease)
+		return api_fail(hpz, HPZ_ERR_INVALID, "there is no place for the lease");
+	error = api_get_struct(request, &known, sizeof(known), sizeof(known));
+	if (error)
+		return api_fail_struct(hpz, error);
+	struct hpz_wire_adopt wire = {
+	        .size = sizeof(wire), .flags = known.flags, .id = id, .owner_pid = known.owner_pid};
+	error = proto_check_adopt(&wire, &why);
+	if (error)
+		return api_fail(hpz, error, "%s", why);
+	return api_call_lease(hpz, HPZ_OP_ADOPT, &wire, sizeof(wire), -1, 0, ret_lease);
+}
+
+int hpz_release(struct hpz *hpz, uint64_t id, unsigned flags, int64_t timeout_ms)
+{
+	_cleanup_api_reply_ struct api_reply reply = {0};
+	struct hpz_wire_release wire = {
+	        .size = sizeof(wire), .flags = flags, .id = id, .timeout_ms = timeout_ms};
+	struct hpz_wire_released released;
+	const char *why;
+
+	int error = api_begin_call(hpz);
+	if (error)
+		return error;
+	error = proto_check_release(&wire, &why);
+	if (error)
+		return api_fail(hpz, error, "%s", why);
+	error = api_call(hpz, HPZ_OP_RELEASE, &wire, sizeof(wire), &reply);
+	if (error)
+		return error;
+	if (!api_read(&reply.payload, &released, sizeof(released)) || reply.payload.left ||
+	        released.id != id ||
+	        (released.state != HPZ_STATE_RETURNING && released.state != HPZ_STATE_ENDED))
+		return api_fail_protocol(hpz, "a malformed answer to a release");
+	return HPZ_OK;
+}
+
+/* ---- the handle of a lease ---- */
+
+void hpz_lease_free(struct hpz_lease *lease)
+{
+	if (!lease)
+		return;
+	hpz_unmap(lease);
+	for (size_t i = 0; i < lease->segment_count; i++)
+		close_fd(lease->segments[i].fd);
+	free(lease);
+}
+
+uint64_t hpz_lease_get_id(const struct hpz_lease *lease)
+{
+	return lease ? lease->id : 0;
+}
+
+uint64_t hpz_lease_get_size(const struct hpz_lease *lease)
+{
+	return lease ? lease->given : 0;
+}
+
+uint64_t hpz_lease_get_asked(const struct hpz_lease *lease)
+{
+	return lease ? lease->asked : 0;
+}
+
+size_t hpz_lease_get_segment_count(const struct hpz_lease *lease)
+{
+	return lease ? lease->segment_count : 0;
+}
+
+void api_put_segment(const struct api_segment *from, struct hpz_segment *ret_segment)
+{
+	*ret_segment = (struct hpz_segment){
+	        .page_size = from->page_size,
+	        .size = from->bytes,
+	        .generation = from->generation,
+	        .node = from->node,
+	        .fd = from->fd,
+	        .path = from->path,
+	};
+}
+
+int hpz_lease_get_segment(const struct hpz_lease *lease, size_t index, struct hpz_segment *segment)
+{
+	struct hpz_segment ours;
+
+	if (!lease || index >= lease->segment_count)
+		return HPZ_ERR_INVALID;
+	api_put_segment(&lease->segments[index], &ours);
+	return api_put_struct(segment, &ours, sizeof(ours));
+}
+
+int hpz_lease_steal_fd(struct hpz_lease *lease, size_t index)
+{
+	if (!lease || index >= lease->segment_count)
+		return -1;
+	return steal_fd(&lease->segments[index].fd);
+}

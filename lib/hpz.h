@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * hpz.h - lease huge-page memory that is already zero from hpzd.
+ *
+ * Conventions, unless a function says otherwise:
+ * - Every function that returns int returns 0 (HPZ_OK) or one of enum hpz_error; what is written through a
+ *   `ret_` parameter is untouched on failure.
+ * - Sizes are bytes, times are milliseconds.
+ * - A handle belongs to one thread at a time; different handles may be used by different threads at once. The
+ *   library has no global state, installs no signal handlers and starts no threads. SIGPIPE is never raised.
+ * - A handle is invalid in a forked child: calls there return HPZ_ERR_FORKED. hpz_close() in the child only
+ * frees memory and closes the child's copies of descriptors; the parent's leases are unharmed.
+ * - Every descriptor handed out has close-on-exec set.
+ * - Structures the caller fills begin with struct_size; initialise them with the macro of their name.
+ * Structures the library fills have struct_size set by the caller, too: an older caller gets the part it
+ * knows.
+ *
+ * Everything here is since 0.1 unless it says otherwise. hpz_get_fd and hpz_dispatch are reserved names.
+ */
+#ifndef HPZ_H
+#define HPZ_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define HPZ_PUBLIC __attribute__((visibility("default")))
+#else
+#define HPZ_PUBLIC
+#endif
+
+/* Where hpzd listens unless $HPZ_SOCKET or an argument says otherwise. */
+#define HPZ_DEFAULT_SOCKET "/run/hpz/hpzd.sock"
+
+/* Labels and keys are at most this many bytes, without the terminating NUL. */
+#define HPZ_LABEL_MAX 128
+#define HPZ_KEY_MAX   128
+
+#define HPZ_NODE_ANY      (-1)
+#define HPZ_PAGE_SIZE_ANY ((uint64_t)0)
+#define HPZ_FOREVER       ((int64_t)-1)
+
+/* Numbers are stable; new ones may be added. hpz_strerror() has a sentence for each. */
+enum hpz_error {
+	HPZ_OK = 0,
+	HPZ_ERR_SYSTEM = 1,         /* a system call failed: hpz_get_errno() */
+	HPZ_ERR_INVALID = 2,        /* an argument makes no sense */
+	HPZ_ERR_PROTOCOL = 3,       /* the peer sent something that is not the protocol */
+	HPZ_ERR_VERSION = 4,        /* peer too old or too new */
+	HPZ_ERR_LOST = 5,           /* the connection is gone; hpz_reconnect() */
+	HPZ_ERR_NOT_RUNNING = 6,    /* nobody listens at the socket */
+	HPZ_ERR_DENIED = 7,         /* you may not do this */
+	HPZ_ERR_NO_MEMORY = 8,      /* not enough clean memory now; later it may succeed */
+	HPZ_ERR_TOO_LARGE = 9,      /* more than the pool can ever give */
+	HPZ_ERR_NO_POOL = 10,       /* no pool of that node and page size (or name) */
+	HPZ_ERR_UNKNOWN_LEASE = 11, /* an id that was never given */
+	HPZ_ERR_ENDED = 12,         /* the lease has ended */
+	HPZ_ERR_TIMEOUT = 13,       /* the deadline passed; later it may succeed */
+	HPZ_ERR_BUSY = 14,          /* a limit is reached; later it may succeed */
+	HPZ_ERR_IN_USE = 15,        /* leases are still out */
+	HPZ_ERR_DRAINED = 16,       /* the pool was drained by its operator */
+	HPZ_ERR_WITHHELD = 17,     /* the kernel withheld a descriptor: security module or descriptor limit */
+	HPZ_ERR_UNSUPPORTED = 18,  /* the peer does not know this request */
+	HPZ_ERR_KEY_MISMATCH = 19, /* the key belongs to a lease of another shape */
+	HPZ_ERR_FORKED = 20,       /* the handle belongs to the parent process */
+	HPZ_ERR_INTERNAL = 21      /* hpzd could not do it; its log says why */
+};
+
+struct hpz;            /* a connection */
+struct hpz_lease;      /* memory in our hands, with its descriptors */
+struct hpz_lease_list; /* a copy of what hpz_list() saw */
+struct hpz_status;     /* a copy of what hpz_get_status() saw */
+
+/* ---- connection ---- */
+
+/*
+ * Connects to hpzd and exchanges hellos. socket_path NULL: $HPZ_SOCKET, else HPZ_DEFAULT_SOCKET.
+ * The caller owns *ret_hpz: hpz_close(). When it fails with HPZ_ERR_SYSTEM, errno is set.
+ * Errors: NOT_RUNNING, DENIED (the socket's mode), VERSION, PROTOCOL, SYSTEM, INVALID (path too long).
+ */
+HPZ_PUBLIC int hpz_connect(const char *socket_path, struct hpz **ret_hpz);
+
+/* Closes the connection. Leases bound to it end. NULL is fine. */
+HPZ_PUBLIC void hpz_close(struct hpz *hpz);
+
+/* Connects again after HPZ_ERR_LOST. Leases survive if a dead hpzd lost them, not if a living one saw us go.
+ */
+HPZ_PUBLIC int hpz_reconnect(struct hpz *hpz);
+
+/* A sentence about an error; static storage, never NULL. */
+HPZ_PUBLIC const char *hpz_strerror(int error);
+
+/* What hpzd (or the library) said about the last failed call; "" if nothing. Valid until the next call. */
+HPZ_PUBLIC const char *hpz_get_error_text(const struct hpz *hpz);
+
+/* errno of the last call that failed with HPZ_ERR_SYSTEM; else 0. */
+HPZ_PUBLIC int hpz_get_errno(const struct hpz *hpz);
+
+/* hpzd's version, as "0.1.0"; valid as long as the handle. */
+HPZ_PUBLIC const char *hpz_get_server_version(const struct hpz *hpz);
+
+/* The library's version, as "0.1.0"; static storage. */
+HPZ_PUBLIC const char *hpz_get_version(void);
+
+/* ---- lease ---- */
+
+enum hpz_deliver {
+	HPZ_DELIVER_FD = 0,  /* descriptors over the socket, opened read-write for us alone */
+	HPZ_DELIVER_PATH = 1 /* a path below hpzd's mount that the named owner can open */
+};
+
+/* Flags of a request. */
+#define HPZ_LEASE_REOPENABLE                                                                                 \
+	1u /* fd: the file may be opened again through /proc/self/fd (owner: our uid, 0600) */
+#define HPZ_LEASE_UNBOUND 2u /* fd: outlives this connection; ends with its owner process */
+#define HPZ_LEASE_KEEP    4u /* path: does not end by itself once nobody has it open any more */
+
+struct hpz_lease_request {
+	size_t struct_size;
+	uint64_t size;      /* bytes, rounded up to whole pages; 0 is an error */
+	uint64_t page_size; /* bytes, or HPZ_PAGE_SIZE_ANY: the largest that wastes at most an eighth */
+	int32_t node;       /* NUMA node, or HPZ_NODE_ANY: the one with most clean memory */
+	uint32_t flags;     /* HPZ_LEASE_* */
+	uint32_t deliver;   /* enum hpz_deliver */
+	uint32_t mode;      /* path: mode of the file, 0 means 0600; read and write bits only */
+	int64_t timeout_ms; /* how long to wait for clean memory: 0 not at all, HPZ_FOREVER */
+	const char *label;  /* VM name or UUID for people; UTF-8 without control characters; NULL: none */
+	const char *key;    /* idempotency: the same key of the same uid returns the same lease; NULL: none */
+	int64_t owner_uid;  /* path: owner of the file; -1: our own. Another's only for root */
+	int64_t owner_gid;  /* path: group of the file; -1: our own */
+	int32_t owner_pid;  /* process whose death ends the lease; 0: ours (fd), none (path) */
+	int64_t open_timeout_ms; /* path: ends unless opened within this; 0: no limit */
+};
+#define HPZ_LEASE_REQUEST_INIT                                                                               \
+	{                                                                                                    \
+		sizeof(struct hpz_lease_request), 0, HPZ_PAGE_SIZE_ANY, HPZ_NODE_ANY, 0, HPZ_DELIVER_FD, 0,  \
+		        0, NULL, NULL, -1, -1, 0, 0                                                          \
+	}
+
+/*
+ * Asks for memory that is zero. The caller owns *ret_lease: hpz_lease_free() drops the handle and its
+ * descriptors, hpz_release() ends the lease. Errors: NO_MEMORY, TIMEOUT, TOO_LARGE, NO_POOL, DRAINED, BUSY,
+ * DENIED, KEY_MISMATCH, WITHHELD, INVALID, LOST ...
+ */
+HPZ_PUBLIC int hpz_lease(
+        struct hpz *hpz, const struct hpz_lease_request *request, struct hpz_lease **ret_lease);
+
+/* Frees the handle, closes its descriptors and unmaps what hpz_map() mapped. The lease itself goes on. */
+HPZ_PUBLIC void hpz_lease_free(struct hpz_lease *lease);
+
+/* Unique for the boot, never reused, exact in a double. */
+HPZ_PUBLIC uint64_t hpz_lease_get_id(const struct hpz_lease *lease);
+/* Bytes given: what was asked for, rounded up to whole pages. */
+HPZ_PUBLIC uint64_t hpz_lease_get_size(const struct hpz_lease *lease);
+/* Bytes asked for. */
+HPZ_PUBLIC uint64_t hpz_lease_get_asked(const struct hpz_lease *lease);
+
+struct hpz_segment {
+	size_t struct_size;
+	uint64_t page_size;  /* bytes */
+	uint64_t size;       /* bytes given of this segment; the file may be longer */
+	uint64_t generation; /* how often the segment has been handed out; informative */
+	int32_t node;
+	int32_t fd;       /* borrowed from the lease; -1 for a path lease or after hpz_lease_steal_fd() */
+	const char *path; /* borrowed; "" unless delivered as a path */
+};
+
+/* A lease has one or more segments, in order. */
+HPZ_PUBLIC size_t hpz_lease_get_segment_count(const struct hpz_lease *lease);
+/* Fills *segment, whose struct_size is set. Errors: INVALID (no such index). */
+HPZ_PUBLIC int hpz_lease_get_segment(
+        const struct hpz_lease *lease, size_t index, struct hpz_segment *segment);
+/* Gives the descriptor of a segment to the caller, who closes it; -1 if there is none. */
+HPZ_PUBLIC int hpz_lease_steal_fd(struct hpz_lease *lease, size_t index);
+
+/*
+ * Maps all segments one after the other, shared, read-write, at an address aligned to 1 GiB. The mapping
+ * belongs to the lease handle and goes with it; hpz_unmap() does it earlier. A path lease is opened first (by
+ * its path). Mapping twice returns the same address. Errors: SYSTEM, INVALID.
+ */
+HPZ_PUBLIC int hpz_map(struct hpz *hpz, struct hpz_lease *lease, void **ret_address, size_t *ret_length);
+HPZ_PUBLIC void hpz_unmap(struct hpz_lease *lease);
+
+/* Flags of hpz_release(). */
+#define HPZ_RELEASE_WAIT 1u /* wait until every segment is clean again or given back to the kernel */
+
+/*
+ * Ends a lease. Success says that it is closed, not that its memory is proven free: for that HPZ_RELEASE_WAIT
+ * and a time limit. An id that has already ended is success. Errors: UNKNOWN_LEASE, DENIED, TIMEOUT (ended,
+ * but still held), LOST ...
+ */
+HPZ_PUBLIC int hpz_release(struct hpz *hpz, uint64_t id, unsigned flags, int64_t timeout_ms);
+
+struct hpz_adopt_request {
+	size_t struct_size;
+	uint32_t flags;    /* HPZ_LEASE_UNBOUND or 0: bound to this connection */
+	int32_t owner_pid; /* the new owner process; 0: ours */
+};
+#define HPZ_ADOPT_REQUEST_INIT                                                                               \
+	{                                                                                                    \
+		sizeof(struct hpz_adopt_request), 0u, 0                                                      \
+	}
+
+/*
+ * Rebinds a lease to this connection or to another owner process, and returns it with fresh descriptors (fd)
+ * or its paths. For its owner and root. Errors: UNKNOWN_LEASE, ENDED, DENIED, BUSY (somebody's file lease is
+ * in the way) ...
+ */
+HPZ_PUBLIC int hpz_adopt(
+        struct hpz *hpz, uint64_t id, const struct hpz_adopt_request *request, struct hpz_lease **ret_lease);
+
+/* ---- list ---- */
+
+enum hpz_lease_state {
+	HPZ_STATE_OFFERED = 1, /* sent, receipt not confirmed, not yet opened */
+	HPZ_STATE_LEASED = 2,
+	HPZ_STATE_RETURNING = 3, /* ended, but its memory is not proven free */
+	HPZ_STATE_ENDED = 4
+};
+
+struct hpz_lease_info {
+	size_t struct_size;
+	uint64_t id;
+	uint64_t size;    /* bytes given */
+	uint64_t asked;   /* bytes asked for */
+	uint64_t age_ms;  /* since it was granted */
+	uint64_t holes;   /* pages its holder punched out and may touch again */
+	uint64_t grown;   /* pages its holder took beyond what was given */
+	uint32_t state;   /* enum hpz_lease_state */
+	uint32_t deliver; /* enum hpz_deliver */
+	uint32_t flags;   /* HPZ_LEASE_* */
+	uint32_t uid;     /* of the owner; UINT32_MAX when it is not known any more */
+	int32_t pid;      /* owner process; 0: none */
+	uint32_t segment_count;
+	uint32_t holder_count; /* at most 16 are listed */
+	const char *label;     /* "" none, "?" lost; borrowed from the list */
+	const char *comm;      /* owner's command name when it was granted; borrowed */
+};
+
+struct hpz_holder {
+	size_t struct_size;
+	int32_t pid;
+	int32_t fd;       /* descriptor number; -1: a mapping */
+	const char *comm; /* command name; borrowed */
+};
+
+/* Every lease that has not ended. The caller owns *ret_list: hpz_list_free(). */
+HPZ_PUBLIC int hpz_list(struct hpz *hpz, struct hpz_lease_list **ret_list);
+HPZ_PUBLIC void hpz_list_free(struct hpz_lease_list *list);
+HPZ_PUBLIC size_t hpz_list_get_count(const struct hpz_lease_list *list);
+/* Each fills a struct whose struct_size is set; strings are borrowed from the list. Errors: INVALID (no such
+ * index). */
+HPZ_PUBLIC int hpz_list_get_lease(
+        const struct hpz_lease_list *list, size_t index, struct hpz_lease_info *info);
+HPZ_PUBLIC int hpz_list_get_segment(
+        const struct hpz_lease_list *list, size_t index, size_t segment_index, struct hpz_segment *segment);
+HPZ_PUBLIC int hpz_list_get_holder(
+        const struct hpz_lease_list *list, size_t index, size_t holder_index, struct hpz_holder *holder);
+
+/* ---- status ---- */
+
+struct hpz_daemon_status {
+	size_t struct_size;
+	const char *version; /* borrowed, like all strings here */
+	const char *proof;   /* what proves that returned memory is free: "bpf", "f_setlease", "none" */
+	const char *method;  /* how memory is cleared, as "avx512nt"; "" before calibration */
+	const char *message; /* what the operator should know; "" if nothing */
+	uint64_t uptime_ms;
+	uint32_t pool_count;
+	uint32_t lease_count;  /* leases not ended */
+	uint32_t worker_count; /* processes that touch memory */
+	uint32_t connection_count;
+	uint64_t leases_granted; /* since start */
+	uint64_t bytes_cleared;  /* since start, by workers */
+	uint64_t bytes_filled;   /* since start, zeroed by the kernel */
+	uint64_t worker_deaths;  /* since start, unexpected */
+};
+
+struct hpz_pool_status {
+	size_t struct_size;
+	const char *name;
+	const char *message; /* what is missing and how to get it; "" if nothing */
+	const char *mount;
+	uint64_t page_size; /* bytes */
+	int32_t node;
+	uint32_t waiting; /* requests waiting for memory of this pool */
+	/* pages */
+	uint64_t target; /* what the configuration wants */
+	uint64_t total;  /* what hpz holds: clean + leased + dirty + filling, holes not counted */
+	uint64_t clean;
+	uint64_t leased;    /* offered, leased and returning */
+	uint64_t returning; /* of these, ended but not proven free */
+	uint64_t dirty;
+	uint64_t filling;
+	uint64_t holes;  /* owed to holders who punched */
+	uint64_t raised; /* what hpzd raised nr_hugepages by */
+	uint64_t kernel_nr, kernel_free, kernel_resv;
+	uint64_t largest_clean; /* bytes of the largest clean segment */
+	uint32_t clean_segments;
+	uint32_t idle; /* 1: stock full, nothing returning, nobody waiting */
+};
+
+/* What hpzd has and does. The caller owns *ret_status: hpz_status_free(). */
+HPZ_PUBLIC int hpz_get_status(struct hpz *hpz, struct hpz_status **ret_status);
+HPZ_PUBLIC void hpz_status_free(struct hpz_status *status);
+/* Each fills a struct whose struct_size is set; strings are borrowed. Errors: INVALID (no such index). */
+HPZ_PUBLIC int hpz_status_get_daemon(const struct hpz_status *status, struct hpz_daemon_status *daemon);
+HPZ_PUBLIC int hpz_status_get_pool(
+        const struct hpz_status *status, size_t index, struct hpz_pool_status *pool);
+
+/* ---- operator ---- */
+
+struct hpz_wait_request {
+	size_t struct_size;
+	const char *pool;   /* name; NULL: all pools */
+	uint64_t clean;     /* bytes that must be clean; 0: until idle (full stock, nothing returning, nobody
+	                       waiting) */
+	int64_t timeout_ms; /* 0: only look; HPZ_FOREVER */
+};
+#define HPZ_WAIT_REQUEST_INIT                                                                                \
+	{                                                                                                    \
+		sizeof(struct hpz_wait_request), NULL, 0, HPZ_FOREVER                                        \
+	}
+
+/* Waits until so much is clean. Errors: TIMEOUT, NO_POOL, TOO_LARGE, LOST ... */
+HPZ_PUBLIC int hpz_wait(struct hpz *hpz, const struct hpz_wait_request *request);
+
+#define HPZ_DRAIN_GIVE_BACK 1u /* also lower nr_hugepages by what hpzd raised it by */
+
+/*
+ * Empties every pool: clean and dirty memory goes back to the kernel now, leased memory when it comes back;
+ * new leases are refused until hpzd reloads or restarts. Waits until the work is done or timeout_ms is over.
+ * *ret_leases (may be NULL, also written when it fails with IN_USE) is the number of leases still out.
+ * Errors: IN_USE (leases are out), TIMEOUT, DENIED, LOST ...
+ */
+HPZ_PUBLIC int hpz_drain(struct hpz *hpz, unsigned flags, int64_t timeout_ms, uint32_t *ret_leases);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

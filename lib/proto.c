@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * proto.c - looks at the bytes of the socket. No I/O, no allocation, no state.
+ * Malformed is HPZ_ERR_PROTOCOL. Well-formed but not ours to understand (a reserved field, an unknown flag or
+ * tail) is HPZ_ERR_UNSUPPORTED. Understood and senseless is HPZ_ERR_INVALID.
+ */
+#include "proto.h"
+
+#include <string.h>
+
+#include "hpz.h"
+#include "util.h"
+
+static_assert(
+        HPZ_WIRE_LEASE_FLAGS == (HPZ_LEASE_REOPENABLE | HPZ_LEASE_UNBOUND | HPZ_LEASE_KEEP), "same values");
+static_assert(HPZ_WIRE_RELEASE_FLAGS == HPZ_RELEASE_WAIT, "same values");
+static_assert(HPZ_WIRE_ADOPT_FLAGS == HPZ_LEASE_UNBOUND, "same values");
+static_assert(HPZ_WIRE_DRAIN_FLAGS == HPZ_DRAIN_GIVE_BACK, "same values");
+static_assert(HPZ_WIRE_LABEL == HPZ_LABEL_MAX && HPZ_WIRE_KEY == HPZ_KEY_MAX, "same values");
+static_assert(HPZ_WIRE_NODE_ANY == HPZ_NODE_ANY, "same values");
+
+#define PROTO_SMALLEST_PAGE 4096u
+#define PROTO_MODE_BITS     0666u
+
+int proto_get_head(const void *message, size_t length, bool is_reply, struct hpz_wire_head *ret_head)
+{
+	struct hpz_wire_head head;
+
+	if (length < sizeof(head))
+		return HPZ_ERR_PROTOCOL;
+	memcpy(&head, message, sizeof(head));
+	if (head.size != length || head.id == 0)
+		return HPZ_ERR_PROTOCOL;
+	if (is_reply) {
+		if (head.flags != HPZ_WIRE_REPLY || head.descriptors > HPZ_WIRE_MAX_FDS ||
+		        (head.error && head.descriptors) || head.op == HPZ_OP_ACK)
+			return HPZ_ERR_PROTOCOL;
+	} else if (head.flags || head.error || head.descriptors) {
+		return HPZ_ERR_PROTOCOL;
+	}
+	/* An unknown request can be answered, so its head is handed out; an unknown reply cannot. */
+	bool known = head.op >= HPZ_OP_HELLO && head.op <= HPZ_OP_LAST;
+	if (!known && is_reply)
+		return HPZ_ERR_PROTOCOL;
+	*ret_head = head;
+	return known ? HPZ_OK : HPZ_ERR_UNSUPPORTED;
+}
+
+static bool proto_is_zero(const uint8_t *bytes, size_t length)
+{
+	for (size_t i = 0; i < length; i++) {
+		if (bytes[i])
+			return false;
+	}
+	return true;
+}
+
+int proto_get_struct(
+        const void *bytes, size_t available, void *ret_struct, size_t known_size, size_t *ret_used)
+{
+	uint32_t size;
+
+	if (available < sizeof(size))
+		return HPZ_ERR_PROTOCOL;
+	memcpy(&size, bytes, sizeof(size));
+	if (size < sizeof(size) || size > available)
+		return HPZ_ERR_PROTOCOL;
+	if (size > known_size && !proto_is_zero((const uint8_t *)bytes + known_size, size - known_size))
+		return HPZ_ERR_UNSUPPORTED;
+
+	size_t taken = MIN(size, known_size);
+	memcpy(ret_struct, bytes, taken);
+	memset((uint8_t *)ret_struct + taken, 0, known_size - taken);
+	*ret_used = size;
+	return HPZ_OK;
+}
+
+int proto_get_payload(const void *message, size_t length, void *ret_struct, size_t known_size)
+{
+	const size_t head = sizeof(struct hpz_wire_head);
+	uint32_t size;
+	size_t used;
+
+	/* Looked at first, so that nothing is written when something follows. */
+	if (length < head + sizeof(size))
+		return HPZ_ERR_PROTOCOL;
+	memcpy(&size, (const uint8_t *)message + head, sizeof(size));
+	if (size != length - head)
+		return HPZ_ERR_PROTOCOL;
+	return proto_get_struct(
+	        (const uint8_t *)message + head, length - head, ret_struct, known_size, &used);
+}
+
+size_t proto_set_head(void *message, uint16_t op, uint64_t id, bool is_reply, uint32_t error,
+        uint32_t descriptors, size_t payload_size)
+{
+	struct hpz_wire_head head = {
+	        .size = (uint32_t)(sizeof(head) + payload_size),
+	        .op = op,
+	        .flags = is_reply ? HPZ_WIRE_REPLY : 0,
+	        .id = id,
+	        .error = error,
+	        .descriptors = descriptors,
+	};
+
+	memcpy(message, &head, sizeof(head));
+	return head.size;
+}
+
+/* ---- what each request must be ---- */
+
+static int proto_refuse(int error, const char *why, const char **ret_why)
+{
+	*ret_why = why;
+	return error;
+}
+
+static int proto_refuse_reserved(const char **ret_why)
+{
+	return proto_refuse(
+	        HPZ_ERR_UNSUPPORTED, "a field or flag is used that this version does not know", ret_why);
+}
+
+static int proto_check_timeout(int64_t timeout_ms, const char **ret_why)
+{
+	if (timeout_ms < -1)
+		return proto_refuse(
+		        HPZ_ERR_INVALID, "a time limit is negative, and not -1 for ever", ret_why);
+	return HPZ_OK;
+}
+
+int proto_check_hello(const struct hpz_wire_hello *hello, const char **ret_why)
+{
+	if (hello->magic != HPZ_WIRE_MAGIC)
+		return proto_refuse(HPZ_ERR_PROTOCOL, "the peer does not speak hpz", ret_why);
+	if (hello->compat > hello->version)
+		return proto_refuse(HPZ_ERR_PROTOCOL, "the peer's versions contradict each other", ret_why);
+	if (hello->version < HPZ_WIRE_COMPAT)
+		return proto_refuse(HPZ_ERR_VERSION, "the peer is too old", ret_why);
+	if (hello->compat > HPZ_WIRE_VERSION)
+		return proto_refuse(HPZ_ERR_VERSION, "the peer is too new", ret_why);
+	if (hello->reserved || hello->reserved2)
+		return proto_refuse_reserved(ret_why);
+	/* What version 1 promises is the least there is, so nobody has to cope with a smaller peer. */
+	if (hello->max_message < HPZ_WIRE_MAX_MESSAGE || hello->max_request < HPZ_WIRE_MAX_REQUEST ||
+	        hello->max_descriptors < HPZ_WIRE_MAX_FDS)
+		return proto_refuse(
+		        HPZ_ERR_PROTOCOL, "the peer's limits are below those of version 1", ret_why);
+	if (!proto_is_text(hello->program, sizeof(hello->program)))
+		return proto_refuse(HPZ_ERR_PROTOCOL, "the peer's program version is not text", ret_why);
+	return HPZ_OK;
+}
+
+static int proto_check_lease_fd(const struct hpz_wire_lease *lease, const char **ret_why)
+{
+	if (lease->flags & HPZ_LEASE_KEEP)
+		return proto_refuse(
+		        HPZ_ERR_INVALID, "a lease by descriptor cannot be kept: ask for a path", ret_why);
+	if (lease->mode)
+		return proto_refuse(HPZ_ERR_INVALID, "a mode goes with delivery as a path only", ret_why);
+	if (lease->owner_uid != -1 || lease->owner_gid != -1)
+		return proto_refuse(HPZ_ERR_INVALID, "an owner goes with delivery as a path only", ret_why);
+	if (lease->open_timeout_ms)
+		return proto_refuse(
+		        HPZ_ERR_INVALID, "an open time limit goes with delivery as a path only", ret_why);
+	return HPZ_OK;
+}
+
+static int proto_check_lease_path(const struct hpz_wire_lease *lease, const char **ret_why)
+{
+	if (lease->flags & (HPZ_LEASE_REOPENABLE | HPZ_LEASE_UNBOUND))
+		return proto_refuse(HPZ_ERR_INVALID,
+		        "re-openable and unbound go with delivery as a descriptor only", ret_why);
+	if (lease->mode & ~PROTO_MODE_BITS)
+		return proto_refuse(HPZ_ERR_INVALID, "a mode has read and write bits only", ret_why);
+	/* UINT32_MAX is "leave it" to chown and so nobody's number. */
+	if (lease->owner_uid < -1 || lease->owner_uid >= UINT32_MAX || lease->owner_gid < -1 ||
+	        lease->owner_gid >= UINT32_MAX)
+		return proto_refuse(HPZ_ERR_INVALID, "the owner is not a user or group number", ret_why);
+	if (lease->open_timeout_ms < 0)
+		return proto_refuse(HPZ_ERR_INVALID, "the open time limit is negative", ret_why);
+	return HPZ_OK;
+}
+
+static bool proto_is_lease_reserved_used(const struct hpz_wire_lease *lease)
+{
+	return lease->reserved || lease->reserved2 || lease->count || lease->priority || lease->ttl_ms ||
+	       lease->reservation || lease->policy || lease->cells || lease->node_mask;
+}
+
+int proto_check_lease(const struct hpz_wire_lease *lease, const char **ret_why)
+{
+	if ((lease->flags & ~HPZ_WIRE_LEASE_FLAGS) || proto_is_lease_reserved_used(lease))
+		return proto_refuse_reserved(ret_why);
+	if (lease->deliver != HPZ_DELIVER_FD && lease->deliver != HPZ_DELIVER_PATH)
+		return proto_refuse(HPZ_ERR_UNSUPPORTED, "this way of delivery is not known", ret_why);
+	if (lease->bytes == 0)
+		return proto_refuse(HPZ_ERR_INVALID, "the size is zero", ret_why);
+	if (lease->bytes > INT64_MAX)
+		return proto_refuse(HPZ_ERR_TOO_LARGE, "no file can be that large", ret_why);
+	if (lease->page_size && (lease->page_size < PROTO_SMALLEST_PAGE ||
+	                                lease->page_size != (lease->page_size & -lease->page_size)))
+		return proto_refuse(HPZ_ERR_INVALID, "the page size is not a power of two", ret_why);
+	if (lease->node < HPZ_WIRE_NODE_ANY)
+		return proto_refuse(HPZ_ERR_INVALID, "the node is negative, and not -1 for any", ret_why);
+	if (lease->owner_pid < 0)
+		return proto_refuse(HPZ_ERR_INVALID, "the owner is not a process number", ret_why);
+	if (!proto_is_text(lease->label, sizeof(lease->label)))
+		return proto_refuse(
+		        HPZ_ERR_INVALID, "the label is not UTF-8 without control characters", ret_why);
+	if (!proto_is_text(lease->key, sizeof(lease->key)))
+		return proto_refuse(
+		        HPZ_ERR_INVALID, "the key is not UTF-8 without control characters", ret_why);
+	int r = proto_check_timeout(lease->timeout_ms, ret_why);
+	if (r)
+		return r;
+	return lease->deliver == HPZ_DELIVER_FD ? proto_check_lease_fd(lease, ret_why)
+	                                        : proto_check_lease_path(lease, ret_why);
+}
+
+static int proto_check_id(uint64_t id, const char **ret_why)
+{
+	return id ? HPZ_OK : proto_refuse(HPZ_ERR_INVALID, "a lease id is never 0", ret_why);
+}
+
+int proto_check_release(const struct hpz_wire_release *release, const char **ret_why)
+{
+	if (release->flags & ~HPZ_WIRE_RELEASE_FLAGS)
+		return proto_refuse_reserved(ret_why);
+	int r = proto_check_id(release->id, ret_why);
+	return r ? r : proto_check_timeout(release->timeout_ms, ret_why);
+}
+
+int proto_check_adopt(const struct hpz_wire_adopt *adopt, const char **ret_why)
+{
+	if ((adopt->flags & ~HPZ_WIRE_ADOPT_FLAGS) || adopt->reserved)
+		return proto_refuse_reserved(ret_why);
+	if (adopt->owner_pid < 0)
+		return proto_refuse(HPZ_ERR_INVALID, "the owner is not a process number", ret_why);
+	return proto_check_id(adopt->id, ret_why);
+}
+
+int proto_check_list(const struct hpz_wire_list *list, const char **ret_why)
+{
+	return list->reserved ? proto_refuse_reserved(ret_why) : HPZ_OK;
+}
+
+int proto_check_wait(const struct hpz_wire_wait *wait, const char **ret_why)
+{
+	if (wait->reserved)
+		return proto_refuse_reserved(ret_why);
+	if (!proto_is_text(wait->pool, sizeof(wait->pool)))
+		return proto_refuse(
+		        HPZ_ERR_INVALID, "the pool's name is not UTF-8 without control characters", ret_why);
+	return proto_check_timeout(wait->timeout_ms, ret_why);
+}
+
+int proto_check_drain(const struct hpz_wire_drain *drain, const char **ret_why)
+{
+	if (drain->flags & ~HPZ_WIRE_DRAIN_FLAGS)
+		return proto_refuse_reserved(ret_why);
+	return proto_check_timeout(drain->timeout_ms, ret_why);
+}
+
+int proto_check_ack(const struct hpz_wire_ack *ack, const char **ret_why)
+{
+	return ack->reserved ? proto_refuse_reserved(ret_why) : proto_check_id(ack->id, ret_why);
+}
+
+int proto_check_empty(const struct hpz_wire_empty *empty, const char **ret_why)
+{
+	return empty->reserved ? proto_refuse_reserved(ret_why) : HPZ_OK;
+}
+
+/* ---- text ---- */
+
+/* Length of the UTF-8 sequence a first byte announces and the bits it carries; 0 for none. */
+static size_t proto_get_lead(uint8_t byte, uint32_t *ret_code)
+{
+	*ret_code = byte < 0x80   ? byte
+	            : byte < 0xe0 ? byte & 0x1fu
+	            : byte < 0xf0 ? byte & 0x0fu
+	                          : byte & 0x07u;
+	return byte < 0x80 ? 1 : byte < 0xc2 ? 0 : byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : byte < 0xf5 ? 4 : 0;
+}
+
+/* Bytes of the printable character that begins here; 0 when there is none. */
+static size_t proto_get_character(const uint8_t *bytes, size_t available)
+{
+	static const uint32_t smallest[] = {0, 0x20, 0x80, 0x800, 0x10000};
+	uint32_t code;
+	size_t length = proto_get_lead(bytes[0], &code);
+
+	if (length == 0 || length > available)
+		return 0;
+	for (size_t i = 1; i < length; i++) {
+		if ((bytes[i] & 0xc0) != 0x80)
+			return 0;
+		code = code << 6 | (bytes[i] & 0x3fu);
+	}
+	bool is_control = code < 0x20 || (code >= 0x7f && code < 0xa0);
+	bool is_surrogate = code >= 0xd800 && code < 0xe000;
+	if (code < smallest[length] || code > 0x10ffff || is_control || is_surrogate)
+		return 0;
+	return length;
+}
+
+bool proto_is_text(const char *bytes, size_t capacity)
+{
+	const uint8_t *at = (const uint8_t *)bytes;
+	size_t i = 0;
+
+	while (i < capacity && at[i]) {
+		size_t length = proto_get_character(at + i, capacity - i);
+		if (length == 0)
+			return false;
+		i += length;
+	}
+	return proto_is_zero(at + i, capacity - i);
+}
+
+/* Copies characters while they fit; a byte that belongs to none becomes a question mark. Returns bytes
+ * written. */
+static size_t proto_copy_text(char *to, size_t capacity, const char *from, size_t available)
+{
+	const uint8_t *at = (const uint8_t *)from;
+	size_t in = 0, out = 0;
+
+	while (in < available && at[in]) {
+		size_t length = proto_get_character(at + in, available - in);
+		size_t taken = length ? length : 1;
+		if (taken > capacity - out)
+			break;
+		if (length)
+			memcpy(to + out, at + in, length);
+		else
+			to[out] = at[in] == '\n' || at[in] == '\t' ? ' ' : '?';
+		in += taken;
+		out += taken;
+	}
+	return out;
+}
+
+void proto_get_text(const char *bytes, size_t capacity, char *ret_string)
+{
+	size_t length = proto_copy_text(ret_string, capacity, bytes, capacity);
+
+	ret_string[length] = '\0';
+}
+
+void proto_set_text(char *bytes, size_t capacity, const char *string)
+{
+	size_t length = proto_copy_text(bytes, capacity, string, strlen(string));
+
+	memset(bytes + length, 0, capacity - length);
+}

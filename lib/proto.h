@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * proto.h - the bytes on the socket.
+ *
+ * Theory of operation
+ *
+ * One SOCK_SEQPACKET UNIX socket; one message is one packet. Everything is little-endian and fixed in layout.
+ * A message is a struct hpz_wire_head, then one payload struct of the operation, then (only where the
+ * operation says so) records. Every payload and record begins with its own size in bytes, as its sender knows
+ * it. A receiver that knows less takes what it knows and demands that the rest is zero: an unknown field that
+ * is used is an error, not something to overlook. A receiver that knows more reads the missing part as zero.
+ * So a struct only ever grows at its end, and zero always means "as before".
+ *
+ * The client speaks first: HELLO. The server answers with its own HELLO or with an error, and closes if the
+ * magic is wrong or no common version exists (client.version < server.compat or the other way round). Then
+ * each request gets exactly one reply with the same op, the request's id and HPZ_WIRE_REPLY set. A client may
+ * send its next request before the reply; requests of one connection are carried out one after the other.
+ * Request ids are the client's business but never 0: id 0 is for events from the server, of which there are
+ * none yet.
+ *
+ * A failed request is answered with head.error != 0 and a struct hpz_wire_error. Error numbers are enum
+ * hpz_error.
+ *
+ * Descriptors go only from server to client, in one message with the reply to LEASE or ADOPT;
+ * head.descriptors says how many, so that a receiver sees when the kernel withheld some. The client confirms
+ * every LEASE or ADOPT with ACK, which has no reply; until then the lease is "offered" and ends with the
+ * connection, so that a lost reply loses no memory. While descriptors are not confirmed, a further request
+ * for descriptors on this connection is refused with BUSY: one unread descriptor message per connection is
+ * the most there is. A client that sends descriptors is disconnected.
+ *
+ * LIST comes in pages: the reply says the cursor to ask with for the next page, 0 at the end. A lease's
+ * records (one LEASE, then its SEGMENTs and HOLDERs) are never split over two pages.
+ *
+ * Strings are UTF-8 in fixed arrays, padded with zero bytes; one that fills its array has no NUL.
+ */
+#ifndef HPZ_PROTO_H
+#define HPZ_PROTO_H
+
+#include <assert.h>
+#include <endian.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "the wire is little-endian and its structs are read in place: this host needs conversion first"
+#endif
+
+#define HPZ_WIRE_MAGIC       0x315a5048u /* "HPZ1" */
+#define HPZ_WIRE_VERSION     1u
+#define HPZ_WIRE_COMPAT      1u
+#define HPZ_WIRE_MAX_MESSAGE 196608u /* below what a socket with default buffers takes (212,960) */
+#define HPZ_WIRE_MAX_REQUEST 4096u   /* no request is longer */
+#define HPZ_WIRE_MAX_FDS     253u    /* SCM_MAX_FD of Linux */
+#define HPZ_WIRE_MAX_HOLDERS 16u
+#define HPZ_WIRE_LABEL       128u
+#define HPZ_WIRE_KEY         128u
+#define HPZ_WIRE_PATH        256u
+#define HPZ_WIRE_NAME        64u
+#define HPZ_WIRE_TEXT        512u
+
+enum hpz_wire_op {
+	HPZ_OP_HELLO = 1,
+	HPZ_OP_STATUS = 2,
+	HPZ_OP_LEASE = 3,
+	HPZ_OP_ACK = 4,
+	HPZ_OP_RELEASE = 5,
+	HPZ_OP_ADOPT = 6,
+	HPZ_OP_LIST = 7,
+	HPZ_OP_WAIT = 8,
+	HPZ_OP_DRAIN = 9,
+};
+#define HPZ_OP_LAST HPZ_OP_DRAIN
+
+#define HPZ_WIRE_REPLY 1u /* head.flags */
+
+struct hpz_wire_head {
+	uint32_t size; /* of the whole message */
+	uint16_t op;
+	uint16_t flags;
+	uint64_t id;
+	uint32_t error;       /* replies: enum hpz_error */
+	uint32_t descriptors; /* replies: how many come along */
+};
+static_assert(sizeof(struct hpz_wire_head) == 24, "wire");
+
+struct hpz_wire_hello {
+	uint32_t size;
+	uint32_t magic;
+	uint16_t version; /* what the sender speaks */
+	uint16_t compat;  /* the oldest it still speaks */
+	uint32_t reserved;
+	uint64_t capabilities; /* none yet */
+	uint32_t max_message;
+	uint32_t max_request;
+	uint32_t max_descriptors;
+	uint32_t reserved2;
+	char program[HPZ_WIRE_NAME]; /* version of the sender's software, for people */
+};
+static_assert(sizeof(struct hpz_wire_hello) == 104, "wire");
+
+struct hpz_wire_error {
+	uint32_t size;
+	uint32_t leases; /* IN_USE: how many are out */
+	char text[HPZ_WIRE_TEXT];
+};
+static_assert(sizeof(struct hpz_wire_error) == 520, "wire");
+
+/* A request without arguments: STATUS. A reply that says no more than "done": WAIT, DRAIN. */
+struct hpz_wire_empty {
+	uint32_t size;
+	uint32_t reserved;
+};
+static_assert(sizeof(struct hpz_wire_empty) == 8, "wire");
+
+#define HPZ_WIRE_LEASE_FLAGS 7u /* HPZ_LEASE_* of hpz.h, same values */
+#define HPZ_WIRE_NODE_ANY    (-1)
+
+struct hpz_wire_lease {
+	uint32_t size;
+	uint32_t flags; /* HPZ_LEASE_* */
+	uint64_t bytes;
+	uint64_t page_size; /* 0: any */
+	int32_t node;       /* -1: any */
+	uint32_t deliver;
+	uint32_t mode; /* path; 0: 0600 */
+	uint32_t reserved;
+	int64_t timeout_ms; /* 0 do not wait, -1 for ever */
+	int64_t owner_uid;  /* path; -1: the peer's */
+	int64_t owner_gid;
+	int32_t owner_pid; /* 0: the peer (fd), nobody (path) */
+	uint32_t reserved2;
+	int64_t open_timeout_ms;
+	char label[HPZ_WIRE_LABEL];
+	char key[HPZ_WIRE_KEY];
+	/* reserved, zero until used: */
+	uint32_t count; /* bulk */
+	int32_t priority;
+	uint64_t ttl_ms;
+	uint64_t reservation;
+	uint32_t policy;
+	uint32_t cells;
+	uint64_t node_mask;
+};
+static_assert(sizeof(struct hpz_wire_lease) == 376, "wire");
+
+/* Reply to LEASE and ADOPT; `segments` records of struct hpz_wire_segment follow. */
+struct hpz_wire_leased {
+	uint32_t size;
+	uint32_t segments;
+	uint64_t id;
+	uint64_t asked; /* bytes */
+	uint64_t given; /* bytes */
+	uint64_t ready; /* bytes of it that were clean when asked */
+	uint32_t deliver;
+	uint32_t reserved;
+};
+static_assert(sizeof(struct hpz_wire_leased) == 48, "wire");
+
+enum hpz_wire_record {
+	HPZ_RECORD_LEASE = 1,
+	HPZ_RECORD_SEGMENT = 2,
+	HPZ_RECORD_HOLDER = 3,
+	HPZ_RECORD_POOL = 4
+};
+
+struct hpz_wire_segment {
+	uint32_t size;
+	uint32_t record; /* HPZ_RECORD_SEGMENT */
+	uint64_t page_size;
+	uint64_t bytes;
+	uint64_t generation;
+	int32_t node;
+	int32_t descriptor; /* index into the message's descriptors, -1 none */
+	char path[HPZ_WIRE_PATH];
+};
+static_assert(sizeof(struct hpz_wire_segment) == 296, "wire");
+
+struct hpz_wire_ack {
+	uint32_t size;
+	uint32_t reserved;
+	uint64_t id;
+};
+static_assert(sizeof(struct hpz_wire_ack) == 16, "wire");
+
+#define HPZ_WIRE_RELEASE_FLAGS 1u
+
+struct hpz_wire_release {
+	uint32_t size;
+	uint32_t flags; /* HPZ_RELEASE_* */
+	uint64_t id;
+	int64_t timeout_ms;
+};
+static_assert(sizeof(struct hpz_wire_release) == 24, "wire");
+
+/* Reply to RELEASE. */
+struct hpz_wire_released {
+	uint32_t size;
+	uint32_t state; /* HPZ_STATE_RETURNING or HPZ_STATE_ENDED */
+	uint64_t id;
+};
+static_assert(sizeof(struct hpz_wire_released) == 16, "wire");
+
+#define HPZ_WIRE_ADOPT_FLAGS 2u /* HPZ_LEASE_UNBOUND */
+
+struct hpz_wire_adopt {
+	uint32_t size;
+	uint32_t flags;
+	uint64_t id;
+	int32_t owner_pid;
+	uint32_t reserved;
+};
+static_assert(sizeof(struct hpz_wire_adopt) == 24, "wire");
+
+struct hpz_wire_list {
+	uint32_t size;
+	uint32_t reserved;
+	uint64_t cursor; /* 0: from the start */
+};
+static_assert(sizeof(struct hpz_wire_list) == 16, "wire");
+
+/* Reply to LIST; `records` records follow, of all three kinds together. */
+struct hpz_wire_listed {
+	uint32_t size;
+	uint32_t records;
+	uint64_t cursor; /* for the next page; 0: this was the last */
+};
+static_assert(sizeof(struct hpz_wire_listed) == 16, "wire");
+
+/* `segments` SEGMENT and `holders` HOLDER records of this lease follow. */
+struct hpz_wire_lease_record {
+	uint32_t size;
+	uint32_t record; /* HPZ_RECORD_LEASE */
+	uint64_t id;
+	uint64_t given;
+	uint64_t asked;
+	uint64_t age_ms;
+	uint64_t holes; /* pages */
+	uint64_t grown; /* pages */
+	uint32_t state;
+	uint32_t deliver;
+	uint32_t flags;
+	uint32_t uid;
+	int32_t pid;
+	uint32_t segments;
+	uint32_t holders;
+	uint32_t reserved;
+	char label[HPZ_WIRE_LABEL];
+	char comm[16];
+};
+static_assert(sizeof(struct hpz_wire_lease_record) == 232, "wire");
+
+struct hpz_wire_holder {
+	uint32_t size;
+	uint32_t record; /* HPZ_RECORD_HOLDER */
+	int32_t pid;
+	int32_t fd; /* -1: mapping */
+	char comm[16];
+};
+static_assert(sizeof(struct hpz_wire_holder) == 32, "wire");
+
+/* Reply to STATUS; `pools` records of struct hpz_wire_pool follow. */
+struct hpz_wire_status {
+	uint32_t size;
+	uint32_t pools;
+	uint64_t uptime_ms;
+	uint64_t leases_granted;
+	uint64_t bytes_cleared;
+	uint64_t bytes_filled;
+	uint64_t worker_deaths;
+	uint32_t leases;
+	uint32_t workers;
+	uint32_t connections;
+	uint32_t reserved;
+	char version[HPZ_WIRE_NAME];
+	char proof[HPZ_WIRE_NAME];
+	char method[HPZ_WIRE_NAME];
+	char message[HPZ_WIRE_TEXT];
+};
+static_assert(sizeof(struct hpz_wire_status) == 768, "wire");
+
+struct hpz_wire_pool {
+	uint32_t size;
+	uint32_t record; /* HPZ_RECORD_POOL */
+	uint64_t page_size;
+	int32_t node;
+	uint32_t waiting;
+	uint64_t target;
+	uint64_t total;
+	uint64_t clean;
+	uint64_t leased;
+	uint64_t returning;
+	uint64_t dirty;
+	uint64_t filling;
+	uint64_t holes;
+	uint64_t raised;
+	uint64_t kernel_nr;
+	uint64_t kernel_free;
+	uint64_t kernel_resv;
+	uint64_t largest_clean; /* bytes */
+	uint32_t clean_segments;
+	uint32_t idle;
+	char name[HPZ_WIRE_NAME];
+	char mount[HPZ_WIRE_PATH];
+	char message[HPZ_WIRE_TEXT];
+};
+static_assert(sizeof(struct hpz_wire_pool) == 968, "wire");
+
+struct hpz_wire_wait {
+	uint32_t size;
+	uint32_t reserved;
+	uint64_t clean; /* bytes; 0: until idle */
+	int64_t timeout_ms;
+	char pool[HPZ_WIRE_NAME]; /* "": all */
+};
+static_assert(sizeof(struct hpz_wire_wait) == 88, "wire");
+
+#define HPZ_WIRE_DRAIN_FLAGS 1u
+
+struct hpz_wire_drain {
+	uint32_t size;
+	uint32_t flags; /* HPZ_DRAIN_* */
+	int64_t timeout_ms;
+};
+static_assert(sizeof(struct hpz_wire_drain) == 16, "wire");
+
+/*
+ * ---- proto.c: looks at bytes, does no I/O; every function returns 0 or enum hpz_error ----
+ * PROTOCOL: malformed. UNSUPPORTED: a reserved field, unknown flag or tail is used. INVALID: understood and
+ * senseless.
+ */
+
+/*
+ * The head of a message of `length` bytes: size is right, op is known, id and flags fit the direction. For a
+ * request whose op is not known it is HPZ_ERR_UNSUPPORTED, and *ret_head is set all the same, so that it can
+ * be answered.
+ */
+int proto_get_head(const void *message, size_t length, bool is_reply, struct hpz_wire_head *ret_head);
+
+/*
+ * Copies one sized struct that begins at `bytes` (`available` bytes to the end of the message) into
+ * ret_struct of known_size bytes: a shorter one is filled up with zero, of a longer one the unknown tail must
+ * be zero. Sets *ret_used to the bytes it takes in the message.
+ */
+int proto_get_struct(
+        const void *bytes, size_t available, void *ret_struct, size_t known_size, size_t *ret_used);
+
+/* The one payload struct of a request: nothing may follow it. */
+int proto_get_payload(const void *message, size_t length, void *ret_struct, size_t known_size);
+
+/* Fills in a head and returns the message's length. `payload_size` counts records, too. */
+size_t proto_set_head(void *message, uint16_t op, uint64_t id, bool is_reply, uint32_t error,
+        uint32_t descriptors, size_t payload_size);
+
+/* What each request must be; *ret_why points to a static sentence when it is not. */
+int proto_check_hello(const struct hpz_wire_hello *hello, const char **ret_why);
+int proto_check_lease(const struct hpz_wire_lease *lease, const char **ret_why);
+int proto_check_release(const struct hpz_wire_release *release, const char **ret_why);
+int proto_check_adopt(const struct hpz_wire_adopt *adopt, const char **ret_why);
+int proto_check_list(const struct hpz_wire_list *list, const char **ret_why);
+int proto_check_wait(const struct hpz_wire_wait *wait, const char **ret_why);
+int proto_check_drain(const struct hpz_wire_drain *drain, const char **ret_why);
+int proto_check_ack(const struct hpz_wire_ack *ack, const char **ret_why);
+int proto_check_empty(const struct hpz_wire_empty *empty, const char **ret_why);
+
+/* A string of a fixed array: valid UTF-8, no control characters (C0, DEL, C1), zero bytes only as padding. */
+bool proto_is_text(const char *bytes, size_t capacity);
+/* Copies such an array to a NUL-terminated string of capacity + 1 bytes; bytes that are not text become '?'.
+ */
+void proto_get_text(const char *bytes, size_t capacity, char *ret_string);
+/*
+ * Puts a string into such an array, padded with zeros; cut at a character's border when too long, and what is
+ * not text becomes '?' (a newline or tab a space): the result always satisfies proto_is_text().
+ */
+void proto_set_text(char *bytes, size_t capacity, const char *string);
+
+#endif
