@@ -1,0 +1,889 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * config.c - from hpzd.conf to struct config.
+ * inih splits lines into names and values; it cuts long lines, glues indented ones to the value above, skips
+ * sections without keys and tells no line numbers. So the reader in front of it sees each line first: it
+ * counts, refuses, and follows the sections. Values are collected until their section ends and then parsed in
+ * the order of the table, so that a parser may rely on the rows above it.
+ */
+#include "config.h"
+
+#include <ini.h>
+#include <stdarg.h>
+#include "size.h"
+
+#define NODES_MAX     1024
+#define SMALLEST_PAGE (16ull << 10) /* the smallest huge page Linux knows (powerpc 8xx) */
+#define WHY_MAX       160
+#define VALUE_MAX     256
+#define KEYS_MAX      16
+
+struct config_key;
+/* 0 or -EINVAL with a reason. `pool` is the pool so far, NULL outside of one. */
+typedef int (*parse_fn)(const struct config_key *key, const char *text, const struct config_pool *pool,
+        void *ret_value, char why[WHY_MAX]);
+
+struct config_key {
+	const char *section;
+	const char *name;
+	parse_fn parse;
+	size_t offset, size;
+	size_t line_offset;   /* 0: nobody wants to know */
+	const char *fallback; /* required: an example */
+	bool is_required;
+	const char *help;
+};
+
+static PRINTF(2, 3) int refuse(char why[WHY_MAX], const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(why, WHY_MAX, format, args);
+	va_end(args);
+	return -EINVAL;
+}
+
+/* ---- parsers ---- */
+
+static int parse_text(const struct config_key *key, const char *text, const struct config_pool *pool,
+        void *ret_value, char why[WHY_MAX])
+{
+	if (strlen(text) >= key->size)
+		return refuse(why, "longer than %zu bytes", key->size - 1);
+	strcpy(ret_value, text);
+	return 0;
+}
+
+static int parse_word(const struct config_key *key, const char *text, const struct config_pool *pool,
+        void *ret_value, char why[WHY_MAX])
+{
+	if (!*text)
+		return refuse(why, "is empty");
+	return parse_text(key, text, pool, ret_value, why);
+}
+
+static bool has_dots(const char *path)
+{
+	for (const char *part = path; part; part = strchr(part, '/')) {
+		part += *part == '/';
+		if (part[0] == '.' && (part[1] == '/' || !part[1]))
+			return true;
+		if (part[0] == '.' && part[1] == '.' && (part[2] == '/' || !part[2]))
+			return true;
+	}
+	return false;
+}
+
+static int parse_path(const struct config_key *key, const char *text, const struct config_pool *pool,
+        void *ret_value, char why[WHY_MAX])
+{
+	char *path = ret_value;
+
+	if (*text != '/')
+		return refuse(why, "not an absolute path");
+	if (has_dots(text))
+		return refuse(why, "`.` and `..` have no place in this path");
+	if (strlen(text) >= key->size)
+		return refuse(why, "path longer than %zu bytes", key->size - 1);
+	strcpy(path, text);
+	for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--)
+		path[n - 1] = 0;
+	return 0;
+}
+
+static int parse_mount(const struct config_key *key, const char *text, const struct config_pool *pool,
+        void *ret_value, char why[WHY_MAX])
+{
+	if (strcmp(text, "auto") == 0)
+		return parse_text(key, text, pool, ret_value, why);
+	if (*text != '/')
+		return refuse(why, "neither `auto` nor an absolute path");
+	return parse_path(key, text, pool, ret_value, why);
+}
+
+static int parse_level(const struct config_key *key, const char *text, const struct config_pool *pool,
+        void *ret_value, char why[WHY_MAX])
+{
+	if (log_find_level(text, ret_value) < 0)
+		return refuse(why, "not one of error, warning, info, debug");
+	return 0;
+}
+
+static int parse_bool(const struct config_key *key, const char *text, const struct config_pool *pool,
+        void *ret_value, char why[WHY_MAX])
+{
+	static const char *const words[] = {"no", "yes", "off", "on", "false", "true", "0", "1"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(words); i++)
+		if (strcasecmp(text, words[i]) == 0) {
+			*(bool *)ret_value = i % 2;
+			return 0;
+		}
+	return refuse(why, "neither yes nor no");
+}
+
+static bool is_number(const char *text)
+{
+	return *text && !text[strspn(text, "0123456789")];
+}
+
+static int parse_number(const char *text, uint64_t *ret_number)
+{
+	uint64_t number;
+
+	if (!is_number(text))
+		return -EINVAL;
+	errno = 0;
+	number = strtoull(text, NULL, 10);
+	if (errno)
+		return -ERANGE;
+	*ret_number = number;
+	return 0;
+}
+
+static int parse_node(const struct config_key *key, const char *text, const struct config_pool *pool,
+        void *ret_value, char why[WHY_MAX])
+{
+	uint64_t node;
+
+	if (parse_number(text, &node) < 0 || node >= NODES_MAX)
+		return refuse(why, "not a NUMA node, 0 to %d", NODES_MAX - 1);
+	*(int32_t *)ret_value = (int32_t)node;
+	return 0;
+}
+
+static int parse_page_size(const struct config_key *key, const char *text, const struct config_pool *pool,
+        void *ret_value, char why[WHY_MAX])
+{
+	uint64_t bytes;
+
+	if (size_parse(text, &bytes) < 0)
+		return refuse(why, "not a size, as 2M or 1G");
+	if (bytes < SMALLEST_PAGE || bytes > (uint64_t)INT64_MAX || (bytes & (bytes - 1)))
+		return refuse(why, "not the size of a huge page, as 2M or 1G");
+	*(uint64_t *)ret_value = bytes;
+	return 0;
+}
+
+/* A size to whole pages; a broken one is refused with the next whole size. */
+static int parse_whole_pages(const char *text, uint64_t page_size, uint64_t *ret_pages, char why[WHY_MAX])
+{
+	char next[SIZE_TEXT], page[SIZE_TEXT];
+	uint64_t bytes;
+
+	if (size_parse(text, &bytes) < 0)
+		return refuse(why, "`%.40s` is not a size, as 512M or 2G", text);
+	if (bytes > (uint64_t)INT64_MAX - page_size)
+		return refuse(why, "`%.40s` is more than any machine has", text);
+	if (bytes % page_size)
+		return refuse(why, "`%.40s` is not whole pages of %s, the next such size is %s", text,
+		        size_format_exact(page_size, page),
+		        size_format_exact(size_pages(bytes, page_size) * page_size, next));
+	*ret_pages = bytes / page_size;
+	return 0;
+}
+
+static int parse_pages(const struct config_key *key, const char *text, const struct config_pool *pool,
+        void *ret_value, char why[WHY_MAX])
+{
+	uint64_t pages;
+
+	if (!is_number(text))
+		return parse_whole_pages(text, pool->page_size, ret_value, why);
+	if (parse_number(text, &pages) < 0 || pages > (uint64_t)INT64_MAX / pool->page_size)
+		return refuse(why, "more than any machine has");
+	*(uint64_t *)ret_value = pages;
+	return 0;
+}
+
+static int parse_max_pages(const struct config_key *key, const char *text, const struct config_pool *pool,
+        void *ret_value, char why[WHY_MAX])
+{
+	uint64_t pages = pool->pages;
+	int r = strcmp(text, "pages") == 0 ? 0 : parse_pages(key, text, pool, &pages, why);
+
+	if (r < 0)
+		return r;
+	if (pages < pool->pages)
+		return refuse(why, "%llu pages, less than the %llu of `pages`", (unsigned long long)pages,
+		        (unsigned long long)pool->pages);
+	*(uint64_t *)ret_value = pages;
+	return 0;
+}
+
+static int parse_count(const char *text, uint64_t *ret_count, char why[WHY_MAX])
+{
+	uint64_t count = CONFIG_COUNT_REST;
+
+	if (strcmp(text, "rest") != 0) {
+		if (parse_number(text, &count) < 0 || !count)
+			return refuse(why, "`%.40s` is not a count from 1 on or `rest`", text);
+		if (count > (uint64_t)INT64_MAX) /* CONFIG_COUNT_REST among them */
+			return refuse(why, "more pages than any machine has");
+	}
+	*ret_count = count;
+	return 0;
+}
+
+/* One `SIZE*COUNT`. */
+static int parse_stock_entry(
+        char *entry, uint64_t page_size, struct config_stock *ret_stock, char why[WHY_MAX])
+{
+	char *star = strchr(entry, '*');
+	uint64_t pages, count = 0;
+	int r;
+
+	if (!star)
+		return refuse(why, "`%.40s` is not SIZE*COUNT, as 2G*8 or 2M*rest", entry);
+	*star = 0;
+	r = parse_whole_pages(entry, page_size, &pages, why);
+	if (r == 0 && !pages)
+		r = refuse(why, "a segment of no bytes");
+	if (r == 0)
+		r = parse_count(star + 1, &count, why);
+	if (r < 0)
+		return r;
+	*ret_stock = (struct config_stock){pages * page_size, count};
+	return 0;
+}
+
+/* Adds one entry to those before it; *pages counts up. */
+static int add_stock_entry(const struct config_stock *entry, const struct config_pool *pool,
+        struct config_stock *stock, size_t count, uint64_t *pages, char why[WHY_MAX])
+{
+	char size[SIZE_TEXT];
+	uint64_t more = entry->bytes / pool->page_size;
+
+	for (size_t i = 0; i < count; i++) {
+		if (stock[i].bytes == entry->bytes)
+			return refuse(why, "%s stands there twice", size_format_exact(entry->bytes, size));
+		if (stock[i].count == CONFIG_COUNT_REST && entry->count == CONFIG_COUNT_REST)
+			return refuse(why, "`rest` stands there twice");
+	}
+	if (count == CONFIG_STOCK_MAX)
+		return refuse(why, "more than %d sizes", CONFIG_STOCK_MAX);
+	if (entry->count == CONFIG_COUNT_REST)
+		more = 0;
+	else if (__builtin_mul_overflow(more, entry->count, &more))
+		more = UINT64_MAX;
+	if (__builtin_add_overflow(*pages, more, pages))
+		*pages = UINT64_MAX;
+	stock[count] = *entry;
+	return 0;
+}
+
+/* Fills the array only; count_stock() counts it, because a parser knows one member. */
+static int parse_stock(const struct config_key *key, const char *text, const struct config_pool *pool,
+        void *ret_value, char why[WHY_MAX])
+{
+	struct config_stock stock[CONFIG_STOCK_MAX] = {0}, entry;
+	char copy[VALUE_MAX], *rest = copy;
+	uint64_t pages = 0;
+	size_t count = 0;
+
+	snprintf(copy, sizeof copy, "%s", strcmp(text, "auto") == 0 ? "" : text);
+	if (!*text)
+		return refuse(why, "is empty: `auto`, or SIZE*COUNT as 2G*8");
+	for (char *word; (word = strtok_r(rest, " \t", &rest)); count++) {
+		int r = parse_stock_entry(word, pool->page_size, &entry, why);
+		if (r == 0)
+			r = add_stock_entry(&entry, pool, stock, count, &pages, why);
+		if (r < 0)
+			return r;
+	}
+	if (pages == UINT64_MAX)
+		return refuse(why, "more pages than any machine has");
+	if (pages > pool->pages)
+		return refuse(why, "%llu pages, more than the %llu of `pages`", (unsigned long long)pages,
+		        (unsigned long long)pool->pages);
+	memcpy(ret_value, stock, sizeof stock);
+	return 0;
+}
+
+static size_t count_stock(const struct config_stock *stock)
+{
+	size_t count = 0;
+
+	while (count < CONFIG_STOCK_MAX && stock[count].bytes)
+		count++;
+	return count;
+}
+
+/* ---- the table ---- */
+
+#define MEMBER(type, name)  offsetof(struct type, name), sizeof(((struct type *)NULL)->name)
+#define LINE_OF(type, name) offsetof(struct type, name##_line)
+#define DEFAULT(text)       text, false
+#define EXAMPLE(text)       text, true
+
+static const struct config_key config_keys[] = {
+        {"hpzd", "socket", parse_path, MEMBER(config, socket), LINE_OF(config, socket),
+                DEFAULT("/run/hpz/hpzd.sock"), "where clients connect"},
+        {"hpzd", "socket_group", parse_text, MEMBER(config, socket_group), LINE_OF(config, socket_group),
+                DEFAULT(""), "group that may connect and read status; empty: only root"},
+        {"hpzd", "run_dir", parse_path, MEMBER(config, run_dir), LINE_OF(config, run_dir),
+                DEFAULT("/run/hpz"), "directory of the journal; should be on tmpfs"},
+        {"hpzd", "log_level", parse_level, MEMBER(config, log_level), 0, DEFAULT("info"),
+                "error, warning, info or debug"},
+        {"clear", "method", parse_word, MEMBER(config, method), LINE_OF(config, method), DEFAULT("auto"),
+                "how memory is cleared: auto (measured at start), avx512nt, avx2nt, movnti, stosb or memset"},
+        {"pool", "page_size", parse_page_size, MEMBER(config_pool, page_size),
+                LINE_OF(config_pool, page_size), EXAMPLE("2M"), "size of the huge pages"},
+        {"pool", "node", parse_node, MEMBER(config_pool, node), LINE_OF(config_pool, node), DEFAULT("0"),
+                "NUMA node"},
+        {"pool", "pages", parse_pages, MEMBER(config_pool, pages), 0, EXAMPLE("512"),
+                "how much to keep: a number of pages, or a size as 1G"},
+        {"pool", "max_pages", parse_max_pages, MEMBER(config_pool, max_pages), 0, DEFAULT("pages"),
+                "the most the pool may ever hold, in pages or as a size; pages: no more than that"},
+        {"pool", "mount", parse_mount, MEMBER(config_pool, mount), LINE_OF(config_pool, mount),
+                DEFAULT("auto"), "hugetlbfs mount point; auto: hpzd mounts one"},
+        {"pool", "raise", parse_bool, MEMBER(config_pool, raise), 0, DEFAULT("yes"),
+                "whether hpzd may raise nr_hugepages to get the pages"},
+        {"pool", "stock", parse_stock, MEMBER(config_pool, stock), LINE_OF(config_pool, stock),
+                DEFAULT("auto"),
+                "segments to keep ready, SIZE*COUNT, as 2G*8 512M*16 2M*rest; auto: half, 64M pieces, single "
+                "pages"},
+};
+_Static_assert(ARRAY_SIZE(config_keys) <= KEYS_MAX, "struct reader has a place for each");
+
+static const struct config_section {
+	const char *name;
+	bool has_name;
+} config_sections[] = {
+        {"hpzd", false},
+        {"clear", false},
+        {"pool", true},
+};
+
+void config_write_reference(FILE *out)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(config_keys); i++) {
+		const struct config_key *key = &config_keys[i];
+		fprintf(out, "%s\t%s\t%s\t%s\t%s\n", key->section, key->name, key->fallback,
+		        key->is_required ? "required" : "optional", key->help);
+	}
+}
+
+/* ---- the reader ---- */
+
+struct reader {
+	FILE *file;
+	char *line; /* getline's */
+	size_t line_capacity;
+	unsigned number;
+	struct config *config;
+	const struct config_section *section; /* NULL above the first */
+	unsigned section_line;
+	struct config_pool *pool; /* NULL outside of one */
+	unsigned seen[ARRAY_SIZE(config_sections)];
+	struct {
+		char text[VALUE_MAX];
+		unsigned line;
+	} given[KEYS_MAX]; /* of this section, by row of the table */
+	int status;        /* negative once something is wrong */
+	unsigned error_line;
+	char *error;
+	size_t error_capacity;
+};
+
+static void cleanup_reader(struct reader *reader)
+{
+	cleanup_file(&reader->file);
+	free(reader->line);
+}
+
+/* Keeps the first error of the file only; returns -EINVAL. */
+static PRINTF(3, 4) int fail(struct reader *reader, unsigned line, const char *format, ...)
+{
+	int n;
+	va_list args;
+
+	if (reader->status < 0 && line >= reader->error_line)
+		return -EINVAL;
+	n = snprintf(reader->error, reader->error_capacity, "%s:%u: ", reader->config->path, line);
+	va_start(args, format);
+	if (n >= 0 && (size_t)n < reader->error_capacity)
+		vsnprintf(reader->error + n, reader->error_capacity - (size_t)n, format, args);
+	va_end(args);
+	reader->error_line = line;
+	return reader->status = -EINVAL;
+}
+
+static size_t min3(size_t a, size_t b, size_t c)
+{
+	return MIN(a, MIN(b, c));
+}
+
+/* Levenshtein's distance; words of this file are short. */
+static size_t get_distance(const char *a, const char *b)
+{
+	size_t row[64], columns = strlen(b);
+
+	if (columns >= ARRAY_SIZE(row))
+		return SIZE_MAX;
+	for (size_t j = 0; j <= columns; j++)
+		row[j] = j;
+	for (size_t i = 1; a[i - 1]; i++) {
+		size_t diagonal = row[0];
+		row[0] = i;
+		for (size_t j = 1; j <= columns; j++) {
+			size_t above = row[j];
+			row[j] = min3(row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1]));
+			diagonal = above;
+		}
+	}
+	return row[columns];
+}
+
+/* Whether `candidate` is so near to what was written that it may be meant, and nearer than any before. */
+static bool is_nearer(const char *written, const char *candidate, size_t *best)
+{
+	size_t distance = get_distance(written, candidate);
+
+	if (distance >= *best || distance > 1 + strlen(candidate) / 3)
+		return false;
+	*best = distance;
+	return true;
+}
+
+static int fail_section(struct reader *reader, const char *word)
+{
+	const char *nearest = NULL;
+	size_t best = SIZE_MAX;
+
+	for (size_t i = 0; i < ARRAY_SIZE(config_sections); i++)
+		if (is_nearer(word, config_sections[i].name, &best))
+			nearest = config_sections[i].name;
+	if (nearest)
+		return fail(
+		        reader, reader->number, "unknown section [%.60s], did you mean [%s]?", word, nearest);
+	return fail(reader, reader->number,
+	        "unknown section [%.60s], there are [hpzd], [clear] and [pool NAME]", word);
+}
+
+static int fail_key(struct reader *reader, const char *name)
+{
+	char known[256] = "";
+	const char *nearest = NULL;
+	size_t best = SIZE_MAX, length = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(config_keys); i++) {
+		if (strcmp(config_keys[i].section, reader->section->name) != 0)
+			continue;
+		if (is_nearer(name, config_keys[i].name, &best))
+			nearest = config_keys[i].name;
+		length += (size_t)snprintf(known + length, sizeof known - length, "%s%s", length ? ", " : "",
+		        config_keys[i].name);
+	}
+	if (nearest)
+		return fail(reader, reader->number, "unknown key `%s` in [%s], did you mean `%s`?", name,
+		        reader->section->name, nearest);
+	return fail(reader, reader->number, "unknown key `%s` in [%s], which has %s", name,
+	        reader->section->name, known);
+}
+
+/* ---- sections ---- */
+
+static int apply_key(struct reader *reader, size_t row)
+{
+	const struct config_key *key = &config_keys[row];
+	unsigned line = reader->given[row].line;
+	char *base = reader->pool ? (char *)reader->pool : (char *)reader->config;
+	const char *text = line ? reader->given[row].text : key->fallback;
+	char why[WHY_MAX];
+
+	if (!line && key->is_required && reader->pool)
+		return fail(reader, reader->section_line, "[pool %s] has no %s, which it needs, as `%s = %s`",
+		        reader->pool->name, key->name, key->name, key->fallback);
+	if (key->parse(key, text, reader->pool, base + key->offset, why) < 0)
+		return fail(reader, line ? line : reader->section_line, "%s = %s, %s%s", key->name, text, why,
+		        strstr(text, " #") ? " (a comment behind a value begins with `;`)" : "");
+	if (key->line_offset)
+		*(unsigned *)(void *)(base + key->line_offset) = line;
+	return 0;
+}
+
+static int check_pool(struct reader *reader)
+{
+	struct config_pool *pool = reader->pool;
+
+	pool->stock_count = count_stock(pool->stock);
+	for (struct config_pool *other = reader->config->pools; other < pool; other++) {
+		if (other->page_size == pool->page_size && other->node == pool->node)
+			return fail(reader, pool->line,
+			        "[pool %s] has the node and page size of [pool %s] in line %u, and a pool is "
+			        "all "
+			        "pages of one node and size",
+			        pool->name, other->name, other->line);
+		if (other->page_size != pool->page_size && strcmp(pool->mount, "auto") != 0 &&
+		        strcmp(other->mount, pool->mount) == 0)
+			return fail(reader, pool->mount_line,
+			        "mount = %s, [pool %s] in line %u has it with another page size, and a mount "
+			        "has one",
+			        pool->mount, other->name, other->line);
+	}
+	reader->config->pool_count++;
+	return 0;
+}
+
+/* Values and defaults of the section that ends here. */
+static int finish_section(struct reader *reader)
+{
+	if (!reader->section)
+		return 0;
+	for (size_t i = 0; i < ARRAY_SIZE(config_keys); i++) {
+		int r;
+		if (strcmp(config_keys[i].section, reader->section->name) != 0)
+			continue;
+		r = apply_key(reader, i);
+		if (r < 0)
+			return r;
+	}
+	return reader->pool ? check_pool(reader) : 0;
+}
+
+static int begin_pool(struct reader *reader, const char *name)
+{
+	struct config *config = reader->config;
+
+	if (name[strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-")])
+		return fail(
+		        reader, reader->number, "[pool %.60s], a name is made of A-Z a-z 0-9 _ . -", name);
+	if (strlen(name) >= sizeof config->pools[0].name)
+		return fail(reader, reader->number, "[pool %.20s...], the name is longer than %zu bytes",
+		        name, sizeof config->pools[0].name - 1);
+	for (size_t i = 0; i < config->pool_count; i++)
+		if (strcmp(config->pools[i].name, name) == 0)
+			return fail(reader, reader->number, "[pool %s] for the second time, first in line %u",
+			        name, config->pools[i].line);
+	if (config->pool_count == CONFIG_POOLS_MAX)
+		return fail(reader, reader->number, "[pool %s], more than %d pools", name, CONFIG_POOLS_MAX);
+	reader->pool = &config->pools[config->pool_count];
+	strcpy(reader->pool->name, name);
+	reader->pool->line = reader->number;
+	return 0;
+}
+
+static int begin_section(struct reader *reader, const char *word, const char *name)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(config_sections); i++) {
+		const struct config_section *section = &config_sections[i];
+		if (strcmp(section->name, word) != 0)
+			continue;
+		reader->section = section;
+		reader->section_line = reader->number;
+		reader->pool = NULL;
+		memset(reader->given, 0, sizeof reader->given);
+		if (section->has_name)
+			return *name ? begin_pool(reader, name)
+			             : fail(reader, reader->number, "[%s] needs a name, as [%s main]", word,
+			                       word);
+		if (*name)
+			return fail(
+			        reader, reader->number, "[%s %.60s], this section has no name", word, name);
+		if (reader->seen[i])
+			return fail(reader, reader->number, "[%s] for the second time, first in line %u",
+			        word, reader->seen[i]);
+		reader->seen[i] = reader->number;
+		return 0;
+	}
+	return fail_section(reader, word);
+}
+
+/* `line` begins with '['. Splits a copy of "[word name]". */
+static int read_header(struct reader *reader, const char *line)
+{
+	char copy[VALUE_MAX];
+	char *end, *word = copy, *name;
+	int r = finish_section(reader);
+
+	if (r < 0)
+		return r;
+	snprintf(copy, sizeof copy, "%s", line + 1);
+	end = strchr(copy, ']');
+	if (!end)
+		return fail(reader, reader->number, "a section without its `]`");
+	*end++ = 0;
+	end += strspn(end, " \t\r");
+	if (*end && *end != ';' && *end != '#')
+		return fail(reader, reader->number,
+		        "`%.40s` behind a section's `]`, only a comment may stand there", end);
+	name = word + strcspn(word, " \t");
+	if (*name)
+		*name++ = 0;
+	name += strspn(name, " \t");
+	return begin_section(reader, word, name);
+}
+
+/* ---- lines ---- */
+
+/* What inih would cut, glue together or misread. */
+static int check_line(struct reader *reader, const char *line, size_t length, size_t most)
+{
+	for (size_t i = 0; i < length; i++) {
+		unsigned char c = (unsigned char)line[i];
+		bool is_end = c == '\r' && i + 1 == length;
+		if ((c < 0x20 && c != '\t' && !is_end) || c == 0x7f)
+			return fail(reader, reader->number, "byte 0x%02x, this is no text file", c);
+	}
+	if (length > most)
+		return fail(reader, reader->number, "%zu bytes, a line has at most %zu", length, most);
+	if (*line == ' ' || *line == '\t') {
+		const char *first = line + strspn(line, " \t\r");
+		if (*first && *first != ';' && *first != '#')
+			return fail(reader, reader->number,
+			        "begins with a space, a line cannot go on in the next");
+	}
+	return 0;
+}
+
+/* inih's fgets. NULL ends the file, also because of an error. */
+static char *read_next(char *buffer, int size, void *stream)
+{
+	struct reader *reader = stream;
+	char *line;
+	ssize_t n;
+
+	if (reader->status < 0)
+		return NULL;
+	errno = 0;
+	n = getline(&reader->line, &reader->line_capacity, reader->file);
+	if (n < 0) {
+		if (!feof(reader->file))
+			reader->status = errno ? -errno : -EIO;
+		return NULL;
+	}
+	reader->number++;
+	line = reader->line;
+	if (line[n - 1] == '\n')
+		line[--n] = 0;
+	if (reader->number == 1 && strncmp(line, "\xef\xbb\xbf", 3) == 0) {
+		line += 3;
+		n -= 3;
+	}
+	/* inih wants room for CR, LF and NUL. */
+	if (check_line(reader, line, (size_t)n, (size_t)size - 3) < 0)
+		return NULL;
+	if (*line == '[' && read_header(reader, line) < 0)
+		return NULL;
+	snprintf(buffer, (size_t)size, "%s\n", line);
+	return buffer;
+}
+
+/* 1: go on; 0: inih reports the line. */
+static int take_value(void *user, const char *section, const char *name, const char *value)
+{
+	struct reader *reader = user;
+
+	if (!reader->section) {
+		fail(reader, reader->number, "`%s` above the first section", name);
+		return 0;
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(config_keys); i++) {
+		if (strcmp(config_keys[i].section, reader->section->name) != 0 ||
+		        strcmp(config_keys[i].name, name) != 0)
+			continue;
+		if (reader->given[i].line) {
+			fail(reader, reader->number, "`%s` for the second time, first in line %u", name,
+			        reader->given[i].line);
+			return 0;
+		}
+		reader->given[i].line = reader->number;
+		snprintf(reader->given[i].text, sizeof reader->given[i].text, "%s", value);
+		return 1;
+	}
+	fail_key(reader, name);
+	return 0;
+}
+
+/* ---- the file ---- */
+
+static int set_defaults(struct reader *reader)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(config_sections); i++) {
+		int r;
+		if (config_sections[i].has_name)
+			continue;
+		reader->section = &config_sections[i];
+		r = finish_section(reader);
+		if (r < 0)
+			return r;
+	}
+	reader->section = NULL;
+	return 0;
+}
+
+static int read_file(struct reader *reader)
+{
+	int r = ini_parse_stream(read_next, reader, take_value, reader);
+
+	/* inih goes on after a line it does not understand: it may be above the one we stopped at. */
+	if (r > 0)
+		fail(reader, (unsigned)r, "neither [section] nor `key = value` nor a comment");
+	else if (r < 0 && reader->status == 0)
+		reader->status = -ENOMEM;
+	if (reader->status == 0)
+		finish_section(reader);
+	reader->config->line_count = reader->number;
+	return reader->status;
+}
+
+int config_read(
+        const char *path, bool missing_ok, struct config *ret_config, char *ret_error, size_t capacity)
+{
+	_cleanup_free_ struct config *config = calloc(1, sizeof *config);
+	__attribute__((cleanup(cleanup_reader))) struct reader reader = {
+	        .config = config, .error = ret_error, .error_capacity = capacity};
+	int r = config ? 0 : -ENOMEM;
+
+	if (r == 0 && strlen(path) >= sizeof config->path)
+		r = -ENAMETOOLONG;
+	if (r == 0) {
+		strcpy(config->path, path);
+		r = set_defaults(&reader);
+	}
+	if (r == 0) {
+		reader.file = fopen(path, "re");
+		if (reader.file)
+			r = read_file(&reader);
+		else if (errno != ENOENT || !missing_ok)
+			r = -errno;
+	}
+	if (r == 0)
+		*ret_config = *config;
+	else if (r != -EINVAL)
+		snprintf(ret_error, capacity, "%s: %s", path, strerror(-r));
+	return r;
+}
+
+/* ---- reload ---- */
+
+static PRINTF(5, 6) int refuse_reload(
+        const struct config *next, unsigned line, char *ret_error, size_t capacity, const char *format, ...)
+{
+	int n = snprintf(ret_error, capacity, "%s:%u: ", next->path, line ? line : MAX(next->line_count, 1u));
+	va_list args;
+
+	va_start(args, format);
+	if (n >= 0 && (size_t)n < capacity)
+		vsnprintf(ret_error + n, capacity - (size_t)n, format, args);
+	va_end(args);
+	return -EINVAL;
+}
+
+static const struct config_pool *find_pool(const struct config *config, const char *name)
+{
+	for (size_t i = 0; i < config->pool_count; i++)
+		if (strcmp(config->pools[i].name, name) == 0)
+			return &config->pools[i];
+	return NULL;
+}
+
+static int check_reload_pool(const struct config *next, const struct config_pool *a,
+        const struct config_pool *b, char *ret_error, size_t capacity)
+{
+	char from[SIZE_TEXT], to[SIZE_TEXT];
+
+	if (a->page_size != b->page_size)
+		return refuse_reload(next, b->page_size_line, ret_error, capacity,
+		        "page_size of [pool %s] was %s and would be %s, which needs a new pool", a->name,
+		        size_format_exact(a->page_size, from), size_format_exact(b->page_size, to));
+	if (a->node != b->node)
+		return refuse_reload(next, b->node_line ? b->node_line : b->line, ret_error, capacity,
+		        "node of [pool %s] was %d and would be %d, which needs a new pool", a->name,
+		        (int)a->node, (int)b->node);
+	if (strcmp(a->mount, b->mount) != 0)
+		return refuse_reload(next, b->mount_line ? b->mount_line : b->line, ret_error, capacity,
+		        "mount of [pool %s] was %s and would be %s, which needs a new pool", a->name,
+		        a->mount, b->mount);
+	return 0;
+}
+
+int config_check_reload(const struct config *now, const struct config *next,
+        bool (*has_pages)(const char *pool, void *user), void *user, char *ret_error, size_t capacity)
+{
+	if (strcmp(now->socket, next->socket) != 0)
+		return refuse_reload(next, next->socket_line, ret_error, capacity,
+		        "socket was %s and would be %s, which needs a restart", now->socket, next->socket);
+	if (strcmp(now->run_dir, next->run_dir) != 0)
+		return refuse_reload(next, next->run_dir_line, ret_error, capacity,
+		        "run_dir was %s and would be %s, which needs a restart", now->run_dir, next->run_dir);
+	for (size_t i = 0; i < now->pool_count; i++) {
+		const struct config_pool *a = &now->pools[i], *b = find_pool(next, a->name);
+		int r = 0;
+		if (b)
+			r = check_reload_pool(next, a, b, ret_error, capacity);
+		else if (has_pages(a->name, user))
+			r = refuse_reload(next, 0, ret_error, capacity,
+			        "[pool %s] is gone but has pages, set its pages to 0 first", a->name);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+/* ---- stock ---- */
+
+/* Adds segments, as many as `left` allows, to the classes sorted from large to small. */
+static void add_class(
+        struct config_class *classes, size_t *count, uint64_t segment_pages, uint64_t wanted, uint64_t *left)
+{
+	uint64_t n = segment_pages ? MIN(wanted, *left / segment_pages) : 0;
+	size_t at = 0;
+
+	if (!n)
+		return;
+	*left -= n * segment_pages;
+	while (at < *count && classes[at].segment_pages > segment_pages)
+		at++;
+	if (at < *count && classes[at].segment_pages == segment_pages) {
+		classes[at].count += n;
+		return;
+	}
+	memmove(&classes[at + 1], &classes[at], (*count - at) * sizeof *classes);
+	classes[at] = (struct config_class){segment_pages, n};
+	++*count;
+}
+
+static size_t get_default_stock(uint64_t page_size, uint64_t pages, struct config_class *ret_classes)
+{
+	uint64_t piece = MAX((64ull << 20) / page_size, 1ull), left = pages;
+	size_t count = 0;
+
+	add_class(ret_classes, &count, pages / 2, 1, &left);
+	add_class(ret_classes, &count, piece, pages / 4 / piece, &left);
+	add_class(ret_classes, &count, 1, left, &left);
+	return count;
+}
+
+static int compare_stock(const void *a, const void *b)
+{
+	uint64_t x = ((const struct config_stock *)a)->bytes, y = ((const struct config_stock *)b)->bytes;
+	return (x < y) - (x > y);
+}
+
+size_t config_get_stock(
+        const struct config_pool *pool, uint64_t pages, struct config_class ret_classes[CONFIG_STOCK_MAX + 3])
+{
+	struct config_stock sorted[CONFIG_STOCK_MAX];
+	uint64_t left = pages, rest = 0;
+	size_t count = 0;
+
+	if (!pool->stock_count)
+		return get_default_stock(pool->page_size, pages, ret_classes);
+	memcpy(sorted, pool->stock, sizeof sorted);
+	qsort(sorted, pool->stock_count, sizeof sorted[0], compare_stock);
+	for (size_t i = 0; i < pool->stock_count; i++) {
+		uint64_t segment_pages = sorted[i].bytes / pool->page_size;
+		if (sorted[i].count == CONFIG_COUNT_REST)
+			rest = segment_pages;
+		else
+			add_class(ret_classes, &count, segment_pages, sorted[i].count, &left);
+	}
+	if (rest) {
+		add_class(ret_classes, &count, rest, left, &left);
+		add_class(ret_classes, &count, 1, left, &left);
+	}
+	return count;
+}

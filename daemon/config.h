@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * config.h - /etc/hpz/hpzd.conf as one struct.
+ * One table says every section, key, parser and default; conf/hpzd.conf and hpzd.conf(5) list the same keys.
+ * Does not look at the machine: whether a node or a mount exists is for pool_* to say, with config_pool.line.
+ */
+#ifndef HPZ_CONFIG_H
+#define HPZ_CONFIG_H
+
+#include "util.h"
+#include "log.h"
+
+#define CONFIG_DEFAULT_PATH "/etc/hpz/hpzd.conf"
+#define CONFIG_POOLS_MAX    64
+#define CONFIG_STOCK_MAX    32
+#define CONFIG_COUNT_REST   UINT64_MAX
+
+/* `2G*8`: bytes and count; count CONFIG_COUNT_REST for `2M*rest`. */
+struct config_stock {
+	uint64_t bytes;
+	uint64_t count;
+};
+
+struct config_pool {
+	char name[64];
+	unsigned line; /* of its section header, for messages */
+	uint64_t page_size;
+	int32_t node;
+	uint64_t pages;     /* target, may be 0; written as a bare number of pages or as a size with a unit */
+	uint64_t max_pages; /* default: pages */
+	char mount[192];    /* "auto" or an absolute path without a slash at its end */
+	bool raise;         /* may raise nr_hugepages; default yes */
+	struct config_stock stock[CONFIG_STOCK_MAX]; /* as written, no size twice; none: default stock */
+	size_t stock_count;
+	unsigned page_size_line, node_line, mount_line, stock_line; /* 0: not given */
+};
+
+struct config {
+	char path[256];
+	char socket[108];
+	char socket_group[64]; /* "": root only */
+	char run_dir[128];
+	enum log_level log_level;
+	char method[32]; /* [clear] method: "auto" or a row of zero.c's table, which is for the daemon to look
+	                    up */
+	unsigned socket_line, socket_group_line, run_dir_line, method_line; /* 0: not given */
+	unsigned line_count;
+	struct config_pool pools[CONFIG_POOLS_MAX];
+	size_t pool_count;
+};
+
+/*
+ * Reads a file. 0; -EINVAL with the reason in ret_error ("FILE:LINE: what, why"); or another negative errno,
+ * also with a text. A missing file is an error unless missing_ok, then the defaults.
+ */
+int config_read(
+        const char *path, bool missing_ok, struct config *ret_config, char *ret_error, size_t capacity);
+
+/*
+ * Whether `next` may replace `now` without a restart. 0, or -EINVAL with "FILE:LINE: ..." when page_size,
+ * node or mount of an existing pool, the socket or the run directory changed, or a pool that has pages
+ * (has_pages says) went.
+ */
+int config_check_reload(const struct config *now, const struct config *next,
+        bool (*has_pages)(const char *pool, void *user), void *user, char *ret_error, size_t capacity);
+
+/*
+ * The stock of a pool in whole pages, largest segments first, each size once; sums to at most `pages`, which
+ * may be less than pool->pages when the machine has less: then the largest come first. With a `rest` all
+ * pages are used: what is too small for one more such segment becomes single pages. Without a stock of its
+ * own: one segment of half the pages, 64 MiB segments for a quarter, single pages for the rest. Returns the
+ * number of classes; none when pages is 0.
+ */
+struct config_class {
+	uint64_t segment_pages;
+	uint64_t count;
+};
+size_t config_get_stock(const struct config_pool *pool, uint64_t pages,
+        struct config_class ret_classes[CONFIG_STOCK_MAX + 3]);
+
+/*
+ * One line a key: section, key, default, "required" or "optional", help, separated by tabs. The default of a
+ * required key is an example. For --help and for the test that holds the manual and conf/hpzd.conf to the
+ * table.
+ */
+void config_write_reference(FILE *out);
+
+#endif

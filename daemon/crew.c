@@ -1,0 +1,683 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * crew.c - starts workers and gives them jobs.
+ *
+ * Theory of operation
+ *
+ * A worker is a process (worker.h) with a socket for jobs and a control page. It has at most one job at a
+ * time and owns it, with its descriptors, from the packet that carries it to the answer. So the loop never
+ * shares memory that matters with a worker: what a job did is known when its answer is read, and the only
+ * thing done with it then is a rename and the move of a list entry.
+ *
+ * Jobs wait in two queues (memory by node, helper). Memory workers are few and stay; helpers come as they are
+ * needed, up to HELPERS_MAX, because any of them can be held up by a client for as long as that client likes.
+ * A helper over its deadline is killed; as long as it is not dead, which may last, its job is not over: the
+ * file may still change under its last system call.
+ *
+ * A worker that dies costs its job: the answer is -EOWNERDEAD and the owner of the job does it again. Deaths
+ * in quick succession make the next start wait.
+ *
+ * Every worker's pid is in RUN_DIR/workers. Only the next hpzd reads it, to lift and kill what this one left
+ * behind.
+ */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+
+#include "crew.h"
+#include "frame.h"
+#include "host.h"
+#include "log.h"
+
+#define HELPERS_MAX      32
+#define HELPERS_IDLE_MAX 1   /* kept for the next job */
+#define RESTART_MS       500 /* after a death in the first second of a worker's life */
+
+struct crew_worker {
+	struct list link;
+	struct crew *crew;
+	enum worker_role role;
+	int32_t node;
+	uv_process_t process;
+	uv_poll_t poll;
+	uv_timer_t deadline;
+	unsigned handles; /* open uv handles; freed at 0 */
+	int sock;
+	struct worker_control *control;
+	struct crew_job *job;
+	uint64_t born_ns;
+	bool has_exited;
+	bool was_killed; /* by us */
+	enum worker_level level;
+};
+
+struct crew_node {
+	struct list link;
+	int32_t node;
+	unsigned workers_max;
+	enum worker_level level;
+	struct list queue;
+};
+
+struct crew {
+	uv_loop_t *loop;
+	char program[256];
+	struct list workers;
+	struct list nodes;
+	struct list helper_queue;
+	uv_timer_t timer; /* the next dispatch */
+	bool is_held, is_stopping, is_dispatching;
+	bool is_backing_off; /* until the timer fires */
+	uint64_t next_job;
+	uint64_t deaths;
+	unsigned worker_count;
+	int list_fd;
+	void (*stopped)(void *user);
+	void *stopped_user;
+};
+
+static void dispatch(struct crew *crew);
+
+static void on_timer(uv_timer_t *timer)
+{
+	struct crew *crew = CONTAINER_OF(timer, struct crew, timer);
+	crew->is_backing_off = false;
+	dispatch(crew);
+}
+
+static void back_off(struct crew *crew)
+{
+	crew->is_backing_off = true;
+	uv_timer_start(&crew->timer, on_timer, RESTART_MS, 0);
+}
+
+/* ---- scheduling class ---- */
+
+static void set_class(pid_t pid, enum worker_level level)
+{
+	struct sched_param none = {0};
+	int policy = SCHED_OTHER, nice_value = 0;
+	switch (level) {
+	case WORKER_LEVEL_IDLE:
+		policy = SCHED_IDLE;
+		break;
+	case WORKER_LEVEL_REFILL:
+		policy = SCHED_BATCH;
+		nice_value = 19;
+		break;
+	case WORKER_LEVEL_URGENT:
+		break;
+	}
+	if (sched_setscheduler(pid, policy, &none) < 0 ||
+	        setpriority(PRIO_PROCESS, (id_t)pid, nice_value) < 0)
+		log_debug("cannot set the class of worker %d: %s", (int)pid, strerror(errno));
+}
+
+static void apply_level(struct crew_worker *worker, enum worker_level level)
+{
+	if (worker->role != WORKER_MEMORY || worker->level == level || worker->has_exited)
+		return;
+	worker->level = level;
+	atomic_store(&worker->control->level, (uint32_t)level);
+	set_class(worker->process.pid, level);
+}
+
+/* ---- jobs ---- */
+
+struct crew_job *crew_new_job(enum worker_role role, enum worker_op op)
+{
+	struct crew_job *job = calloc(1, sizeof *job);
+	if (!job)
+		return NULL;
+	list_init(&job->link);
+	job->wire.op = op;
+	job->role = role;
+	for (size_t i = 0; i < WORKER_FDS; i++)
+		job->fds[i] = -1;
+	return job;
+}
+
+void crew_free_job(struct crew_job *job)
+{
+	if (!job)
+		return;
+	for (size_t i = 0; i < WORKER_FDS; i++) {
+		if (i != WORKER_FD_LOCK)
+			close_fd(job->fds[i]);
+	}
+	free(job);
+}
+
+static void answer(struct crew_job *job, const struct worker_done *done)
+{
+	list_remove(&job->link);
+	job->worker = NULL;
+	if (job->done)
+		job->done(job, done, job->user);
+	crew_free_job(job);
+}
+
+static void answer_error(struct crew_job *job, int error)
+{
+	struct worker_done done = {.id = job->wire.id, .op = job->wire.op, .error = error, .method = -1};
+	answer(job, &done);
+}
+
+static struct crew_node *find_node(struct crew *crew, int32_t node)
+{
+	LIST_FOR_EACH(pos, &crew->nodes)
+	{
+		struct crew_node *entry = CONTAINER_OF(pos, struct crew_node, link);
+		if (entry->node == node)
+			return entry;
+	}
+	struct crew_node *entry = calloc(1, sizeof *entry);
+	if (!entry)
+		return NULL;
+	entry->node = node;
+	entry->workers_max = 1;
+	entry->level = WORKER_LEVEL_REFILL;
+	list_init(&entry->queue);
+	list_append(&crew->nodes, &entry->link);
+	return entry;
+}
+
+void crew_submit(struct crew *crew, struct crew_job *job)
+{
+	job->wire.id = ++crew->next_job;
+	struct crew_node *node = job->role == WORKER_MEMORY ? find_node(crew, job->node) : NULL;
+	struct list *queue = node ? &node->queue : &crew->helper_queue;
+	if (job->is_urgent)
+		list_prepend(queue, &job->link);
+	else
+		list_append(queue, &job->link);
+	/* Never answered from inside the submit: its caller has not finished its own books yet. */
+	if (!crew->is_backing_off)
+		uv_timer_start(&crew->timer, on_timer, 0, 0);
+}
+
+void crew_cancel(struct crew *crew, struct crew_job *job)
+{
+	if (job->worker)
+		atomic_store(&job->worker->control->stop, job->wire.id);
+	else
+		answer_error(job, -ECANCELED);
+}
+
+/* ---- the life of a worker ---- */
+
+static void free_worker_if_closed(struct crew_worker *worker)
+{
+	if (worker->handles > 0)
+		return;
+	struct crew *crew = worker->crew;
+	close_fd(worker->sock);
+	if (worker->control)
+		munmap(worker->control, sizeof *worker->control);
+	list_remove(&worker->link);
+	free(worker);
+	if (crew->is_stopping)
+		dispatch(crew);
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+	struct crew_worker *worker = handle->data;
+	worker->handles--;
+	free_worker_if_closed(worker);
+}
+
+static void close_worker(struct crew_worker *worker)
+{
+	uv_handle_t *handles[] = {(uv_handle_t *)&worker->process, (uv_handle_t *)&worker->poll,
+	        (uv_handle_t *)&worker->deadline};
+	for (size_t i = 0; i < ARRAY_SIZE(handles); i++) {
+		if (!uv_is_closing(handles[i]))
+			uv_close(handles[i], on_closed);
+	}
+}
+
+static void finish_job(struct crew_worker *worker, const struct worker_done *done)
+{
+	struct crew_job *job = worker->job;
+	worker->job = NULL;
+	uv_timer_stop(&worker->deadline);
+	answer(job, done);
+}
+
+static void on_answer(uv_poll_t *poll, int status, int events)
+{
+	struct crew_worker *worker = poll->data;
+	for (;;) {
+		struct worker_done done;
+		size_t length;
+		int r = frame_receive(worker->sock, &done, sizeof done, &length, NULL, 0, NULL);
+		if (r == -EAGAIN)
+			break;
+		if (r != FRAME_OK || length != sizeof done) {
+			/* Its exit callback follows; until then there is nothing to read. */
+			uv_poll_stop(&worker->poll);
+			break;
+		}
+		if (!worker->job || done.id != worker->job->wire.id)
+			continue;
+		if (done.is_partial && worker->job->partial)
+			worker->job->partial(worker->job, &done, worker->job->user);
+		else if (!done.is_partial)
+			finish_job(worker, &done);
+	}
+	dispatch(worker->crew);
+}
+
+static void on_exit_worker(uv_process_t *process, int64_t status, int signal_number)
+{
+	struct crew_worker *worker = process->data;
+	struct crew *crew = worker->crew;
+	worker->has_exited = true;
+	crew->worker_count--;
+	/* What it said before it died counts. */
+	on_answer(&worker->poll, 0, UV_READABLE);
+	bool is_expected = worker->was_killed || crew->is_stopping;
+	if (!is_expected && (worker->job || status != 0 || signal_number != 0)) {
+		crew->deaths++;
+		log_warning("%s worker %d died: %s %d%s", worker_get_role_name(worker->role), process->pid,
+		        signal_number ? "signal" : "status", signal_number ? signal_number : (int)status,
+		        worker->job ? "; its job will be done again" : "");
+		if (clock_get_ns(CLOCK_MONOTONIC) - worker->born_ns < NS_PER_S && !crew->is_stopping)
+			back_off(crew);
+	}
+	if (worker->job) {
+		struct worker_done done = {.id = worker->job->wire.id,
+		        .op = worker->job->wire.op,
+		        .error = worker->was_killed ? -ETIMEDOUT : -EOWNERDEAD,
+		        .method = -1,
+		        .resume = 0};
+		finish_job(worker, &done);
+	}
+	close_worker(worker);
+	dispatch(crew);
+}
+
+/* A helper that somebody holds up. Killing it may take as long as the lock it waits for; the queue goes on.
+ */
+static void on_deadline(uv_timer_t *timer)
+{
+	struct crew_worker *worker = timer->data;
+	log_warning("helper worker %d is held up by a client: killed", worker->process.pid);
+	worker->was_killed = true;
+	uv_process_kill(&worker->process, SIGKILL);
+}
+
+static int make_control(struct crew_worker *worker)
+{
+	int fd = memfd_create("hpzd-control", MFD_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	if (ftruncate(fd, sizeof *worker->control) < 0) {
+		close_fd(fd);
+		return -errno;
+	}
+	void *page = mmap(NULL, sizeof *worker->control, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (page == MAP_FAILED) {
+		close_fd(fd);
+		return -errno;
+	}
+	worker->control = page;
+	return fd;
+}
+
+static int spawn(struct crew_worker *worker, int sock, int control)
+{
+	struct crew *crew = worker->crew;
+	char node[16], parent[16];
+	snprintf(node, sizeof node, "%" PRId32, worker->node);
+	snprintf(parent, sizeof parent, "%d", (int)getpid());
+	char *arguments[] = {(char *)"hpzd", (char *)"--worker", (char *)worker_get_role_name(worker->role),
+	        node, parent, NULL};
+	uv_stdio_container_t stdio[5] = {
+	        {.flags = UV_IGNORE},
+	        {.flags = UV_INHERIT_FD, .data.fd = STDERR_FILENO},
+	        {.flags = UV_INHERIT_FD, .data.fd = STDERR_FILENO},
+	        [WORKER_SOCKET_FD] = {.flags = UV_INHERIT_FD, .data.fd = sock},
+	        [WORKER_CONTROL_FD] = {.flags = UV_INHERIT_FD, .data.fd = control},
+	};
+	uv_process_options_t options = {
+	        .exit_cb = on_exit_worker,
+	        .file = crew->program,
+	        .args = arguments,
+	        .stdio_count = ARRAY_SIZE(stdio),
+	        .stdio = stdio,
+	};
+	return uv_spawn(crew->loop, &worker->process, &options);
+}
+
+static void note_pid(struct crew *crew, pid_t pid)
+{
+	struct host host = {.root = (char *)""};
+	uint64_t start = 0;
+	host_get_start_time(&host, pid, &start);
+	if (crew->list_fd >= 0)
+		dprintf(crew->list_fd, "%d %" PRIu64 "\n", (int)pid, start);
+}
+
+static struct crew_worker *start_worker(struct crew *crew, enum worker_role role, int32_t node)
+{
+	int pair[2];
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0) {
+		log_error("cannot make a worker's socket: %s", strerror(errno));
+		return NULL;
+	}
+	_cleanup_fd_ int theirs = pair[1];
+	struct crew_worker *worker = calloc(1, sizeof *worker);
+	_cleanup_fd_ int control = -1;
+	if (worker)
+		control = make_control(worker);
+	if (!worker || control < 0) {
+		close_fd(pair[0]);
+		free(worker);
+		return NULL;
+	}
+	fcntl(pair[0], F_SETFL, O_NONBLOCK);
+	worker->crew = crew;
+	worker->role = role;
+	worker->node = node;
+	worker->sock = pair[0];
+	worker->level = WORKER_LEVEL_URGENT;
+	worker->born_ns = clock_get_ns(CLOCK_MONOTONIC);
+	worker->process.data = worker->poll.data = worker->deadline.data = worker;
+	list_append(&crew->workers, &worker->link);
+	uv_poll_init(crew->loop, &worker->poll, worker->sock);
+	uv_timer_init(crew->loop, &worker->deadline);
+	worker->handles = 3;
+	int r = spawn(worker, theirs, control);
+	if (r < 0) {
+		log_error("cannot start a worker: %s", uv_strerror(r));
+		worker->has_exited = true;
+		close_worker(worker);
+		return NULL;
+	}
+	crew->worker_count++;
+	note_pid(crew, worker->process.pid);
+	uv_poll_start(&worker->poll, UV_READABLE, on_answer);
+	return worker;
+}
+
+/* ---- giving jobs ---- */
+
+static bool give(struct crew_worker *worker, struct crew_job *job)
+{
+	int fds[WORKER_FDS];
+	size_t count = 0;
+	job->wire.fds = 0;
+	for (size_t i = 0; i < WORKER_FDS; i++) {
+		if (job->fds[i] < 0)
+			continue;
+		job->wire.fds |= 1u << i;
+		fds[count++] = job->fds[i];
+	}
+	int r = frame_send(worker->sock, &job->wire, sizeof job->wire, fds, count);
+	if (r < 0) {
+		log_debug("worker %d takes no job: %s", worker->process.pid, strerror(-r));
+		return false;
+	}
+	list_remove(&job->link);
+	/* The worker's copy is the only one from here on. */
+	for (size_t i = 0; i < WORKER_FDS; i++) {
+		if (i != WORKER_FD_LOCK)
+			job->fds[i] = close_fd(job->fds[i]);
+	}
+	job->worker = worker;
+	job->started_ns = clock_get_ns(CLOCK_MONOTONIC);
+	worker->job = job;
+	if (job->deadline_ms > 0)
+		uv_timer_start(&worker->deadline, on_deadline, job->deadline_ms, 0);
+	return true;
+}
+
+static bool is_ready(const struct crew_worker *worker, enum worker_role role, int32_t node)
+{
+	return worker->role == role && !worker->job && !worker->has_exited && !worker->was_killed &&
+	       (role == WORKER_HELPER || worker->node == node);
+}
+
+/* Gives as many jobs of a queue as there are workers or may be; each worker gets one. */
+static void drain_queue(struct crew *crew, struct list *queue, enum worker_role role, struct crew_node *node)
+{
+	unsigned max = node ? node->workers_max : HELPERS_MAX, alive = 0;
+	int32_t number = node ? node->node : -1;
+	LIST_FOR_EACH(pos, &crew->workers)
+	{
+		struct crew_worker *worker = CONTAINER_OF(pos, struct crew_worker, link);
+		if (list_is_empty(queue))
+			return;
+		if (worker->role == role && (role == WORKER_HELPER || worker->node == number) &&
+		        !worker->has_exited)
+			alive++;
+		if (!is_ready(worker, role, number))
+			continue;
+		if (node)
+			apply_level(worker, node->level);
+		give(worker, CONTAINER_OF(queue->next, struct crew_job, link));
+	}
+	while (!list_is_empty(queue) && alive < max) {
+		struct crew_worker *worker = start_worker(crew, role, number);
+		if (!worker) {
+			back_off(crew);
+			return;
+		}
+		alive++;
+		if (node)
+			apply_level(worker, node->level);
+		if (!give(worker, CONTAINER_OF(queue->next, struct crew_job, link)))
+			return;
+	}
+}
+
+static void send_idle_helpers_home(struct crew *crew)
+{
+	unsigned idle = 0;
+	LIST_FOR_EACH(pos, &crew->workers)
+	{
+		struct crew_worker *worker = CONTAINER_OF(pos, struct crew_worker, link);
+		if (!is_ready(worker, WORKER_HELPER, -1) || idle++ < HELPERS_IDLE_MAX)
+			continue;
+		worker->was_killed = true;
+		shutdown(worker->sock, SHUT_WR); /* it reads EOF and leaves */
+	}
+}
+
+static void cancel_queue(struct list *queue)
+{
+	while (!list_is_empty(queue))
+		answer_error(CONTAINER_OF(queue->next, struct crew_job, link), -ECANCELED);
+}
+
+static void on_timer_closed(uv_handle_t *handle)
+{
+	struct crew *crew = CONTAINER_OF((uv_timer_t *)handle, struct crew, timer);
+	if (crew->stopped)
+		crew->stopped(crew->stopped_user);
+}
+
+static void go_on_stopping(struct crew *crew)
+{
+	LIST_FOR_EACH(pos, &crew->nodes)
+	cancel_queue(&CONTAINER_OF(pos, struct crew_node, link)->queue);
+	cancel_queue(&crew->helper_queue);
+	LIST_FOR_EACH(pos, &crew->workers)
+	{
+		struct crew_worker *worker = CONTAINER_OF(pos, struct crew_worker, link);
+		/* One caught in a lower class would take its time. */
+		apply_level(worker, WORKER_LEVEL_URGENT);
+		atomic_store(&worker->control->stop, UINT64_MAX);
+		if (!worker->job && !worker->was_killed) {
+			worker->was_killed = true;
+			shutdown(worker->sock, SHUT_WR);
+		}
+	}
+	if (list_is_empty(&crew->workers) && !uv_is_closing((uv_handle_t *)&crew->timer))
+		uv_close((uv_handle_t *)&crew->timer, on_timer_closed);
+}
+
+static void dispatch_once(struct crew *crew)
+{
+	if (crew->is_stopping) {
+		go_on_stopping(crew);
+		return;
+	}
+	if (crew->is_held || crew->is_backing_off)
+		return;
+	LIST_FOR_EACH(pos, &crew->nodes)
+	{
+		struct crew_node *node = CONTAINER_OF(pos, struct crew_node, link);
+		drain_queue(crew, &node->queue, WORKER_MEMORY, node);
+	}
+	drain_queue(crew, &crew->helper_queue, WORKER_HELPER, NULL);
+	send_idle_helpers_home(crew);
+}
+
+/* Answers may submit or cancel jobs: the outermost call does it all. */
+static void dispatch(struct crew *crew)
+{
+	if (crew->is_dispatching)
+		return;
+	crew->is_dispatching = true;
+	dispatch_once(crew);
+	crew->is_dispatching = false;
+}
+
+/* ---- leftovers of a dead hpzd ---- */
+
+static void end_leftover(pid_t pid, uint64_t start)
+{
+	struct host host = {.root = (char *)""};
+	uint64_t now = 0;
+	int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+	if (fd < 0)
+		return;
+	/* The number may belong to somebody else by now; the descriptor cannot change hands after this look.
+	 */
+	if (host_get_start_time(&host, pid, &now) == 0 && now == start && start > 0) {
+		log_info("worker %d of a dead hpzd is still there: lifted and killed", (int)pid);
+		set_class(pid, WORKER_LEVEL_URGENT);
+		syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0);
+	}
+	close(fd);
+}
+
+int crew_open_list(struct crew *crew, const char *run_dir)
+{
+	char path[256];
+	snprintf(path, sizeof path, "%s/workers", run_dir);
+	_cleanup_file_ FILE *old = fopen(path, "re");
+	int pid;
+	uint64_t start;
+	while (old && fscanf(old, "%d %" SCNu64, &pid, &start) == 2) {
+		if (pid > 1)
+			end_leftover(pid, start);
+	}
+	int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return -errno;
+	crew->list_fd = fd;
+	return 0;
+}
+
+void crew_set_hold(struct crew *crew, bool is_held)
+{
+	if (crew->is_held && !is_held) {
+		/* Nobody of the old list is left. */
+		if (crew->list_fd >= 0 && ftruncate(crew->list_fd, 0) < 0)
+			log_debug("cannot empty the list of workers: %s", strerror(errno));
+	}
+	crew->is_held = is_held;
+	dispatch(crew);
+}
+
+/* ---- the rest ---- */
+
+int crew_init(uv_loop_t *loop, const char *program, struct crew **ret_crew)
+{
+	struct crew *crew = calloc(1, sizeof *crew);
+	if (!crew)
+		return -ENOMEM;
+	crew->loop = loop;
+	crew->list_fd = -1;
+	snprintf(crew->program, sizeof crew->program, "%s", program);
+	list_init(&crew->workers);
+	list_init(&crew->nodes);
+	list_init(&crew->helper_queue);
+	uv_timer_init(loop, &crew->timer);
+	*ret_crew = crew;
+	return 0;
+}
+
+void crew_stop(struct crew *crew, void (*stopped)(void *user), void *user)
+{
+	crew->stopped = stopped;
+	crew->stopped_user = user;
+	crew->is_stopping = true;
+	dispatch(crew);
+}
+
+void crew_free(struct crew *crew)
+{
+	if (!crew)
+		return;
+	LIST_FOR_EACH_SAFE(pos, &crew->nodes)
+	free(CONTAINER_OF(pos, struct crew_node, link));
+	close_fd(crew->list_fd);
+	free(crew);
+}
+
+void crew_set_size(struct crew *crew, int32_t node, unsigned workers)
+{
+	struct crew_node *entry = find_node(crew, node);
+	if (entry)
+		entry->workers_max = MAX(workers, 1);
+}
+
+void crew_set_level(struct crew *crew, int32_t node, enum worker_level level)
+{
+	struct crew_node *entry = find_node(crew, node);
+	if (!entry || entry->level == level)
+		return;
+	entry->level = level;
+	LIST_FOR_EACH(pos, &crew->workers)
+	{
+		struct crew_worker *worker = CONTAINER_OF(pos, struct crew_worker, link);
+		if (worker->role == WORKER_MEMORY && worker->node == node)
+			apply_level(worker, level);
+	}
+}
+
+unsigned crew_get_worker_count(const struct crew *crew)
+{
+	return crew->worker_count;
+}
+
+uint64_t crew_get_deaths(const struct crew *crew)
+{
+	return crew->deaths;
+}
+
+size_t crew_get_queued(const struct crew *crew, enum worker_role role)
+{
+	size_t count = 0;
+	if (role == WORKER_HELPER) {
+		LIST_FOR_EACH(pos, &crew->helper_queue)
+		count++;
+		return count;
+	}
+	LIST_FOR_EACH(at, &crew->nodes)
+	{
+		LIST_FOR_EACH(pos, &CONTAINER_OF(at, struct crew_node, link)->queue)
+		count++;
+	}
+	return count;
+}

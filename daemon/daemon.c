@@ -1,0 +1,624 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* daemon.c - puts hpzd together: start, reload, stop. */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/magic.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/vfs.h>
+
+#include "daemon.h"
+#include "listener.h"
+#include "log.h"
+#include "notify.h"
+#include "size.h"
+
+#define STATUS_MS 1000 /* while a fill goes on */
+
+struct daemon {
+	uv_loop_t loop;
+	struct config config;
+	char *config_path;
+	struct host host;
+	struct list stores;
+	struct crew *crew;
+	struct lease_table leases;
+	struct handoff *handoff;
+	struct journal *journal;
+	struct reconcile reconcile;
+	struct requests requests;
+	struct listener *listener;
+	uv_signal_t signals[3];
+	uv_timer_t watchdog, status;
+	int lock_fd;
+	bool is_stopping;
+	char error[1024];
+};
+
+/* ---- the configuration ---- */
+
+/* What config.c, which knows no other room, cannot judge. */
+static int read_config(const char *path, struct config *ret_config, char *ret_error, size_t capacity)
+{
+	int r = config_read(path, false, ret_config, ret_error, capacity);
+	if (r < 0)
+		return r;
+	if (strcmp(ret_config->method, "auto") == 0 || zero_find_method(ret_config->method))
+		return 0;
+	size_t used =
+	        (size_t)snprintf(ret_error, capacity, "%s:%u: method = %s: there is no such method; use auto",
+	                path, ret_config->method_line, ret_config->method);
+	for (size_t i = 0; i < zero_method_count && used < capacity; i++)
+		used += (size_t)snprintf(ret_error + used, capacity - used, ", %s", zero_methods[i].name);
+	return -EINVAL;
+}
+
+/* ---- mounts and pools ---- */
+
+static bool is_hugetlbfs(const char *path, uint64_t page_size)
+{
+	struct statfs fs;
+	return statfs(path, &fs) == 0 && fs.f_type == HUGETLBFS_MAGIC && (uint64_t)fs.f_bsize == page_size;
+}
+
+/* In a mount namespace of its own hpzd's mounts would be invisible to every VM. */
+static bool is_own_mount_namespace(void)
+{
+	char own[64] = "", init[64] = "";
+	if (readlink("/proc/self/ns/mnt", own, sizeof own - 1) < 0 ||
+	        readlink("/proc/1/ns/mnt", init, sizeof init - 1) < 0)
+		return false;
+	return strcmp(own, init) != 0;
+}
+
+static int make_dir(const char *path, mode_t mode)
+{
+	if (mkdir(path, mode) < 0 && errno != EEXIST)
+		return -errno;
+	return chmod(path, mode) < 0 ? -errno : 0;
+}
+
+static int mount_auto(struct daemon *daemon, const struct config_pool *pool, char *ret_path, size_t capacity)
+{
+	char parent[192], options[96];
+	snprintf(parent, sizeof parent, "%s/mnt", daemon->config.run_dir);
+	if ((size_t)snprintf(ret_path, capacity, "%s/%s", parent, pool->name) >= capacity) {
+		snprintf(daemon->error, sizeof daemon->error,
+		        "%s:%u: pool %s: run_dir is too long for its mount", daemon->config.path, pool->line,
+		        pool->name);
+		return -ENAMETOOLONG;
+	}
+	if (is_hugetlbfs(ret_path, pool->page_size))
+		return 0; /* an earlier hpzd's: its leases live there */
+	if (is_own_mount_namespace()) {
+		snprintf(daemon->error, sizeof daemon->error,
+		        "%s:%u: pool %s: mount = auto is not possible in a mount namespace of its own: VMs "
+		        "would not "
+		        "see it; make a mount unit and name it here",
+		        daemon->config.path, pool->mount_line ? pool->mount_line : pool->line, pool->name);
+		return -EINVAL;
+	}
+	int r = make_dir(parent, 0711);
+	if (r == 0)
+		r = make_dir(ret_path, 0711);
+	snprintf(options, sizeof options, "pagesize=%" PRIu64 ",size=%" PRIu64 ",mode=0711", pool->page_size,
+	        pool->max_pages * pool->page_size);
+	if (r == 0 && mount("hpz", ret_path, "hugetlbfs", MS_NOSUID | MS_NODEV, options) < 0)
+		r = -errno;
+	if (r < 0)
+		snprintf(daemon->error, sizeof daemon->error,
+		        "%s:%u: pool %s: cannot mount hugetlbfs on %s: %s", daemon->config.path, pool->line,
+		        pool->name, ret_path, strerror(-r));
+	return r;
+}
+
+static struct segment_store *find_store(struct daemon *daemon, const char *path)
+{
+	LIST_FOR_EACH(pos, &daemon->stores)
+	{
+		struct segment_store *store = CONTAINER_OF(pos, struct segment_store, link);
+		if (strcmp(store->path, path) == 0)
+			return store;
+	}
+	return NULL;
+}
+
+/* The store of a pool's mount; the reference is the caller's. */
+static int open_store(struct daemon *daemon, const struct config_pool *pool, struct segment_store **ret_store)
+{
+	char path[192];
+	int r = 0;
+	if (strcmp(pool->mount, "auto") == 0)
+		r = mount_auto(daemon, pool, path, sizeof path);
+	else
+		snprintf(path, sizeof path, "%s", pool->mount);
+	if (r < 0)
+		return r;
+	struct segment_store *store = find_store(daemon, path);
+	if (store) {
+		store->references++;
+		*ret_store = store;
+		return 0;
+	}
+	const char *why = "";
+	r = segment_open_store(path, pool->page_size, &store, &why);
+	if (r < 0) {
+		snprintf(daemon->error, sizeof daemon->error, "%s:%u: pool %s: mount %s %s (%s)",
+		        daemon->config.path, pool->mount_line ? pool->mount_line : pool->line, pool->name,
+		        path, why, strerror(-r));
+		return r;
+	}
+	list_append(&daemon->stores, &store->link);
+	*ret_store = store;
+	return 0;
+}
+
+static int add_pool(struct daemon *daemon, const struct config_pool *config, struct pool **ret_pool)
+{
+	struct segment_store *store;
+	struct pool *pool;
+	int r = open_store(daemon, config, &store);
+	if (r < 0)
+		return r;
+	r = pool_open(config, daemon->config.path, &daemon->host, store, &pool, daemon->error,
+	        sizeof daemon->error);
+	segment_close_store(store); /* the pool has its own reference */
+	if (r < 0)
+		return r;
+	*ret_pool = pool;
+	return reconcile_add_pool(&daemon->reconcile, pool);
+}
+
+static struct pool *find_pool(const struct daemon *daemon, const char *name)
+{
+	for (size_t i = 0; i < daemon->reconcile.pool_count; i++) {
+		if (strcmp(daemon->reconcile.pools[i]->name, name) == 0)
+			return daemon->reconcile.pools[i];
+	}
+	return NULL;
+}
+
+/* ---- adoption ---- */
+
+static void on_record(enum journal_type type, const void *payload, size_t bytes, void *user)
+{
+	struct daemon *daemon = user;
+	lease_read_record(&daemon->leases, type, payload, bytes);
+	reconcile_read_record(&daemon->reconcile, type, payload, bytes);
+}
+
+static void on_leased(struct pool_segment *segment, void *user)
+{
+	struct daemon *daemon = user;
+	int r = lease_adopt_segment(&daemon->leases, segment);
+	if (r < 0)
+		log_error("segment %" PRIu64 " of lease %" PRIu64 " cannot be adopted: %s", segment->id,
+		        segment->lease, strerror(-r));
+}
+
+static int open_journal(struct daemon *daemon)
+{
+	char boot_id[37];
+	uint64_t cut = 0;
+	int r = host_get_boot_id(&daemon->host, boot_id);
+	if (r == 0)
+		r = journal_open(daemon->config.run_dir, boot_id, on_record, daemon, &cut, &daemon->journal);
+	if (r == -EPROTO) {
+		snprintf(daemon->error, sizeof daemon->error,
+		        "%s/journal is of a newer hpzd: this one touches nothing of it",
+		        daemon->config.run_dir);
+		return r;
+	}
+	if (r < 0) {
+		snprintf(daemon->error, sizeof daemon->error, "%s/journal: %s", daemon->config.run_dir,
+		        strerror(-r));
+		return r;
+	}
+	if (cut > 0)
+		log_warning("journal: %" PRIu64 " bytes of an unfinished record were dropped", cut);
+	if (!journal_is_on_tmpfs(daemon->journal))
+		log_warning("journal: %s is not on tmpfs: every lease waits for that file system",
+		        daemon->config.run_dir);
+	return 0;
+}
+
+/* Those just adopted. */
+static int watch_leases(struct daemon *daemon)
+{
+	int r = 0;
+	LIST_FOR_EACH_SAFE(pos, &daemon->leases.leases)
+	{
+		if (r >= 0 && !LEASE_OF(pos)->handoff)
+			r = handoff_watch(daemon->handoff, LEASE_OF(pos), -1);
+	}
+	return r;
+}
+
+static int adopt(struct daemon *daemon)
+{
+	int r = open_journal(daemon);
+	for (size_t i = 0; r >= 0 && i < daemon->reconcile.pool_count; i++)
+		r = pool_adopt_leased(daemon->reconcile.pools[i], on_leased, daemon);
+	if (r >= 0)
+		r = lease_finish_adoption(&daemon->leases, daemon->journal);
+	if (r < 0)
+		return r;
+	LIST_FOR_EACH_SAFE(pos, &daemon->leases.leases)
+	{
+		r = handoff_watch(daemon->handoff, LEASE_OF(pos), -1);
+		if (r < 0)
+			return r;
+	}
+	if (daemon->leases.count > 0)
+		log_info("adopted %zu leases", daemon->leases.count);
+	return 0;
+}
+
+/* ---- status ---- */
+
+static void on_status_timer(uv_timer_t *timer);
+
+static void show_status(struct daemon *daemon)
+{
+	char text[512] = "No pool is configured";
+	size_t used = 0;
+	bool is_working = false;
+	for (size_t i = 0; i < daemon->reconcile.pool_count && used < sizeof text; i++) {
+		struct pool *pool = daemon->reconcile.pools[i];
+		uint64_t target = MAX(pool->config.pages, 1);
+		is_working = is_working || pool->segments[SEGMENT_FILLING] > 0;
+		used += (size_t)snprintf(text + used, sizeof text - used,
+		        "%s%s: %" PRIu64 " of %" PRIu64 " pages clean (%" PRIu64 " %%)%s", used ? "; " : "",
+		        pool->name, pool->pages[SEGMENT_CLEAN], pool->config.pages,
+		        pool->pages[SEGMENT_CLEAN] * 100 / target,
+		        pool->segments[SEGMENT_FILLING] > 0 ? ", filling"
+		        : pool->segments[SEGMENT_DIRTY] > 0 ? ", clearing"
+		        : pool->plan.short_pages > 0        ? ", short of pages"
+		                                            : "");
+	}
+	if (used < sizeof text && daemon->leases.count > 0)
+		snprintf(text + used, sizeof text - used, "; %zu leases", daemon->leases.count);
+	notify_status(text);
+	if (is_working && !daemon->is_stopping)
+		uv_timer_start(&daemon->status, on_status_timer, STATUS_MS, 0);
+}
+
+static void on_status_timer(uv_timer_t *timer)
+{
+	show_status(timer->data);
+}
+
+/* ---- callbacks of the rooms ---- */
+
+static void on_lease_ended(uint64_t lease, void *user)
+{
+	struct daemon *daemon = user;
+	request_lease_ended(&daemon->requests, lease);
+}
+
+static void on_changed(void *user)
+{
+	struct daemon *daemon = user;
+	reconcile_mark(&daemon->reconcile);
+}
+
+static void on_serve(void *user)
+{
+	struct daemon *daemon = user;
+	request_serve(&daemon->requests);
+}
+
+static void on_settled(void *user)
+{
+	struct daemon *daemon = user;
+	request_settle(&daemon->requests);
+	if (!uv_is_active((uv_handle_t *)&daemon->status))
+		show_status(daemon);
+}
+
+/* ---- reload ---- */
+
+static bool has_pages(const char *name, void *user)
+{
+	struct pool *pool = find_pool(user, name);
+	if (!pool)
+		return false;
+	uint64_t segments = 0;
+	for (size_t i = 0; i < SEGMENT_STATE_COUNT; i++)
+		segments += pool->segments[i];
+	return segments > 0 || pool->is_raising || pool->waiting > 0;
+}
+
+static bool is_configured(const struct config *config, const char *name)
+{
+	for (size_t i = 0; i < config->pool_count; i++) {
+		if (strcmp(config->pools[i].name, name) == 0)
+			return true;
+	}
+	return false;
+}
+
+static int apply_config(struct daemon *daemon, const struct config *next)
+{
+	for (size_t i = daemon->reconcile.pool_count; i-- > 0;) {
+		struct pool *pool = daemon->reconcile.pools[i];
+		if (is_configured(next, pool->name))
+			continue;
+		reconcile_remove_pool(&daemon->reconcile, pool);
+		pool_close(pool);
+	}
+	for (size_t i = 0; i < next->pool_count; i++) {
+		struct pool *pool = find_pool(daemon, next->pools[i].name);
+		if (pool) {
+			pool_set_config(pool, &next->pools[i]);
+			pool->is_draining = false;
+			pool->raise_retry_ns = 0;
+			continue;
+		}
+		int r = add_pool(daemon, &next->pools[i], &pool);
+		if (r == 0)
+			r = pool_adopt_leased(pool, on_leased, daemon);
+		if (r < 0)
+			return r;
+	}
+	return watch_leases(daemon);
+}
+
+static void reload(struct daemon *daemon)
+{
+	static struct config next;
+	notify_reloading();
+	int r = read_config(daemon->config_path, &next, daemon->error, sizeof daemon->error);
+	if (r == 0)
+		r = config_check_reload(
+		        &daemon->config, &next, has_pages, daemon, daemon->error, sizeof daemon->error);
+	if (r < 0) {
+		log_error("reload refused, the old configuration stays: %s", daemon->error);
+	} else {
+		r = apply_config(daemon, &next);
+		daemon->config = next;
+		log_set_level(next.log_level);
+		reconcile_set_method(&daemon->reconcile, next.method);
+		if (r < 0)
+			log_error("reloaded, but not whole: %s", daemon->error);
+		else
+			log_info("reloaded %s", daemon->config_path);
+	}
+	reconcile_mark(&daemon->reconcile);
+	notify_ready();
+}
+
+/* ---- stop ---- */
+
+static void on_handoff_closed(void *user)
+{
+	/* Nothing holds the loop any more. */
+}
+
+static void on_crew_stopped(void *user)
+{
+	struct daemon *daemon = user;
+	handoff_close(daemon->handoff, on_handoff_closed, daemon);
+}
+
+/* Memory and leases stay as they are: on disk, in the journal, for the next start. */
+static void stop(struct daemon *daemon)
+{
+	if (daemon->is_stopping)
+		return;
+	daemon->is_stopping = true;
+	log_info("stopping; memory and leases stay for the next start");
+	notify_stopping();
+	if (daemon->listener)
+		listener_close(daemon->listener);
+	request_deinit(&daemon->requests);
+	reconcile_stop(&daemon->reconcile);
+	crew_stop(daemon->crew, on_crew_stopped, daemon);
+	for (size_t i = 0; i < ARRAY_SIZE(daemon->signals); i++)
+		uv_close((uv_handle_t *)&daemon->signals[i], NULL);
+	uv_close((uv_handle_t *)&daemon->watchdog, NULL);
+	uv_close((uv_handle_t *)&daemon->status, NULL);
+}
+
+static void on_signal(uv_signal_t *handle, int number)
+{
+	if (number == SIGHUP)
+		reload(handle->data);
+	else
+		stop(handle->data);
+}
+
+static void on_watchdog(uv_timer_t *timer)
+{
+	notify_watchdog();
+}
+
+/* ---- start ---- */
+
+static void start_handles(struct daemon *daemon)
+{
+	static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
+	for (size_t i = 0; i < ARRAY_SIZE(daemon->signals); i++) {
+		uv_signal_init(&daemon->loop, &daemon->signals[i]);
+		daemon->signals[i].data = daemon;
+		uv_signal_start(&daemon->signals[i], on_signal, numbers[i]);
+	}
+	uv_timer_init(&daemon->loop, &daemon->watchdog);
+	uv_timer_init(&daemon->loop, &daemon->status);
+	daemon->watchdog.data = daemon->status.data = daemon;
+	uint64_t interval_ms = notify_get_watchdog_ms();
+	if (interval_ms > 0)
+		uv_timer_start(&daemon->watchdog, on_watchdog, interval_ms, interval_ms);
+}
+
+/* One hpzd per run directory: socket, journal and automatic mounts are in it. */
+static int lock_run_dir(struct daemon *daemon)
+{
+	char path[192];
+	const char *run_dir = daemon->config.run_dir;
+	if (mkdir(run_dir, 0755) < 0 && errno != EEXIST) {
+		snprintf(daemon->error, sizeof daemon->error, "%s: %s", run_dir, strerror(errno));
+		return -errno;
+	}
+	snprintf(path, sizeof path, "%s/lock", run_dir);
+	daemon->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (daemon->lock_fd < 0 || flock(daemon->lock_fd, LOCK_EX | LOCK_NB) < 0) {
+		bool is_taken = daemon->lock_fd >= 0 && errno == EWOULDBLOCK;
+		snprintf(daemon->error, sizeof daemon->error, "%s: %s", path,
+		        is_taken ? "another hpzd uses this directory" : strerror(errno));
+		return is_taken ? -EBUSY : -errno;
+	}
+	return 0;
+}
+
+static void prepare_process(void)
+{
+	struct rlimit limit;
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+		limit.rlim_cur = limit.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &limit);
+	}
+	prctl(PR_SET_DUMPABLE, 0);
+	umask(077);
+	signal(SIGPIPE, SIG_IGN);
+	signal(SIGIO, SIG_IGN);   /* a broken file lease of a worker's */
+	signal(SIGXFSZ, SIG_IGN); /* a limit on the journal is an error to report, not our end */
+}
+
+static int open_rooms(struct daemon *daemon, const char *program)
+{
+	const struct handoff_callbacks handoff = {on_lease_ended, on_changed, daemon};
+	const struct reconcile_callbacks reconcile = {on_serve, on_settled, daemon};
+	snprintf(daemon->error, sizeof daemon->error, "cannot start: out of memory or descriptors");
+	int r = crew_init(&daemon->loop, program, &daemon->crew);
+	if (r == 0)
+		r = lease_init_table(&daemon->leases);
+	if (r == 0)
+		r = handoff_init(&daemon->loop, daemon->crew, &daemon->leases, &handoff, &daemon->handoff);
+	if (r < 0)
+		return r;
+	reconcile_init(&daemon->reconcile, &daemon->loop, &daemon->host, daemon->crew, daemon->handoff,
+	        &daemon->leases, &reconcile);
+	daemon->reconcile.stores = &daemon->stores;
+	request_init(&daemon->requests, &daemon->loop, &daemon->host, daemon->crew, &daemon->leases,
+	        daemon->handoff, &daemon->reconcile, session_send);
+	r = crew_open_list(daemon->crew, daemon->config.run_dir);
+	if (r < 0)
+		log_warning("%s/workers: %s: a later hpzd cannot hurry what we leave behind",
+		        daemon->config.run_dir, strerror(-r));
+	return 0;
+}
+
+static int open_pools(struct daemon *daemon)
+{
+	for (size_t i = 0; i < daemon->config.pool_count; i++) {
+		struct pool *pool;
+		int r = add_pool(daemon, &daemon->config.pools[i], &pool);
+		if (r < 0)
+			return r;
+	}
+	if (daemon->config.pool_count == 0)
+		log_warning("%s: no pool is configured: nothing to do but answer", daemon->config.path);
+	return 0;
+}
+
+static int open_listener(struct daemon *daemon)
+{
+	const char *why = "";
+	int passed = notify_take_socket();
+	if (passed == -EINVAL) {
+		snprintf(daemon->error, sizeof daemon->error,
+		        "systemd passed something that is not one listening SOCK_SEQPACKET socket");
+		return -EINVAL;
+	}
+	int r = listener_open(&daemon->requests, &daemon->loop, daemon->config.socket,
+	        daemon->config.socket_group, passed, &daemon->listener, &why);
+	if (r < 0)
+		snprintf(daemon->error, sizeof daemon->error, "socket %s: %s (%s)", daemon->config.socket,
+		        why, strerror(-r));
+	return r;
+}
+
+static int start(struct daemon *daemon)
+{
+	int r = open_pools(daemon);
+	if (r == 0)
+		r = adopt(daemon);
+	if (r == 0)
+		r = open_listener(daemon);
+	if (r < 0)
+		return r;
+	reconcile_start(&daemon->reconcile, daemon->journal, daemon->config.method);
+	return 0;
+}
+
+static void close_rooms(struct daemon *daemon)
+{
+	for (size_t i = 0; i < daemon->reconcile.pool_count; i++)
+		pool_close(daemon->reconcile.pools[i]);
+	reconcile_deinit(&daemon->reconcile);
+	handoff_free(daemon->handoff);
+	lease_deinit_table(&daemon->leases);
+	crew_free(daemon->crew);
+	if (daemon->journal)
+		journal_close(daemon->journal);
+}
+
+int daemon_run(const char *config_path, const char *program)
+{
+	static struct daemon daemon = {.lock_fd = -1};
+	list_init(&daemon.stores);
+	daemon.config_path = (char *)config_path;
+	prepare_process();
+	int r = read_config(config_path, &daemon.config, daemon.error, sizeof daemon.error);
+	if (r == 0) {
+		log_set_level(daemon.config.log_level);
+		r = host_init(&daemon.host, NULL);
+		if (r < 0)
+			snprintf(daemon.error, sizeof daemon.error, "cannot read the machine: %s",
+			        strerror(-r));
+	}
+	if (r == 0)
+		r = lock_run_dir(&daemon);
+	if (r < 0) {
+		log_error("%s", daemon.error);
+		return 1;
+	}
+	uv_loop_init(&daemon.loop);
+	r = open_rooms(&daemon, program);
+	if (r < 0) {
+		log_error("%s", daemon.error);
+		return 1;
+	}
+	start_handles(&daemon);
+	r = start(&daemon);
+	if (r < 0) {
+		log_error("%s", daemon.error);
+		stop(&daemon);
+	} else {
+		log_info("hpzd %s serves %s", HPZ_VERSION, daemon.config.socket);
+		notify_ready();
+	}
+	uv_run(&daemon.loop, UV_RUN_DEFAULT);
+	uv_loop_close(&daemon.loop);
+	close_rooms(&daemon);
+	host_deinit(&daemon.host);
+	close_fd(daemon.lock_fd);
+	return r < 0 ? 1 : 0;
+}
+
+int daemon_check(const char *config_path)
+{
+	static struct config config;
+	char error[1024];
+	int r = read_config(config_path, &config, error, sizeof error);
+	if (r < 0) {
+		fprintf(stderr, "hpzd: %s\n", error);
+		return 1;
+	}
+	printf("%s: good, %zu pool%s\n", config_path, config.pool_count, config.pool_count == 1 ? "" : "s");
+	return 0;
+}

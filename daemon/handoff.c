@@ -1,0 +1,894 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * handoff.c - memory goes out and comes back.
+ *
+ * Out: a name is in leased/ before anybody outside gets a descriptor or a link. Back: a helper puts up the
+ * shields (links gone, root, mode 0), then probes; free memory becomes dirty, held memory is looked at again
+ * when something happens to it and on a ladder of delays. One job a lease at a time: a client that holds a
+ * helper up holds up its own.
+ */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <sys/inotify.h>
+#include <sys/syscall.h>
+
+#include "handoff.h"
+#include "log.h"
+
+#define GRACE_MS        10000 /* contracts: a path lease that nobody holds any more; two looks at an unknown one */
+#define JOB_DEADLINE_MS 5000
+#define HOLDERS_ATTEMPT 6 /* from this look on (about a second) it is worth knowing who holds it */
+#define RETRY_ERROR_MS  1000
+
+/* Why the timer of a lease is set. */
+enum next {
+	NEXT_NOTHING,
+	NEXT_RETURN,     /* returning: look again */
+	NEXT_UNUSED,     /* might be unused: probe */
+	NEXT_OPEN_LIMIT, /* path, never opened: over */
+};
+
+struct handoff_lease {
+	struct handoff *handoff;
+	struct lease *lease; /* NULL: ended, closing */
+	uv_timer_t timer;
+	uv_poll_t owner;
+	int pidfd;
+	bool has_owner_poll;
+	unsigned handles;
+	enum next next;
+	unsigned attempts;
+	bool was_unused; /* at the last look */
+	struct crew_job *job;
+	uint64_t job_segment; /* index in lease->segments */
+	bool needs_look;      /* something happened while a job ran */
+	struct list watches;
+};
+
+/* An inotify watch on a leased file. */
+struct watch {
+	struct list link; /* handoff_lease.watches */
+	struct list all;  /* handoff.watches */
+	int descriptor;
+	struct handoff_lease *owner;
+};
+
+struct handoff {
+	uv_loop_t *loop;
+	struct crew *crew;
+	struct lease_table *leases;
+	struct handoff_callbacks callbacks;
+	int inotify_fd;
+	uv_poll_t inotify;
+	bool has_inotify;
+	struct list watches;
+	unsigned open_leases; /* handoff_lease not yet freed */
+	bool is_closing, is_inotify_closed;
+	bool probe_works; /* until shown otherwise */
+	void (*closed)(void *user);
+	void *closed_user;
+};
+
+static void look(struct handoff_lease *hl);
+static void probe_unused(struct handoff_lease *hl);
+
+static void note_change(struct handoff *handoff)
+{
+	handoff->callbacks.changed(handoff->callbacks.user);
+}
+
+/* ---- processes ---- */
+
+int handoff_open_process(pid_t pid, uint64_t start_ticks)
+{
+	struct host host = {.root = (char *)""};
+	uint64_t now = 0;
+	int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+	if (fd < 0)
+		return -errno;
+	if (start_ticks > 0 && (host_get_start_time(&host, pid, &now) < 0 || now != start_ticks)) {
+		close(fd);
+		return -ESRCH;
+	}
+	return fd;
+}
+
+/* ---- out ---- */
+
+/* A file that goes out for the first time is whole, root's and nobody else's; afterwards only its kind is
+ * certain. */
+static int check_file(const struct pool_segment *segment, int fd, bool is_new)
+{
+	struct segment_stat st;
+	int r = segment_stat_fd(segment->pool->config.page_size, fd, &st);
+	if (r < 0 || !is_new)
+		return r;
+	bool is_whole = st.pages == segment->pages && st.allocated == segment->pages && st.links == 1 &&
+	                st.uid == geteuid() && st.mode == 0;
+	return is_whole ? 0 : -EUCLEAN;
+}
+
+static int open_one(const struct lease *lease, const struct pool_segment *segment, bool is_new)
+{
+	_cleanup_fd_ int fd = pool_open_segment(segment);
+	if (fd < 0)
+		return fd;
+	int r = check_file(segment, fd, is_new);
+	if (r < 0)
+		return r;
+	if ((lease->flags & HPZ_LEASE_REOPENABLE) && is_new &&
+	        (fchown(fd, lease->file_uid, lease->file_gid) < 0 || fchmod(fd, lease->file_mode) < 0))
+		return -errno;
+	/* O_NONBLOCK was for our own open. */
+	if (fcntl(fd, F_SETFL, 0) < 0)
+		return -errno;
+	return steal_fd(&fd);
+}
+
+int handoff_open(struct lease *lease, bool is_new, int ret_fds[])
+{
+	for (size_t i = 0; i < lease->segment_count; i++) {
+		int fd = lease->segments[i] ? open_one(lease, lease->segments[i], is_new) : -ENOENT;
+		if (fd < 0) {
+			while (i-- > 0)
+				close_fd(ret_fds[i]);
+			return fd;
+		}
+		ret_fds[i] = fd;
+	}
+	return 0;
+}
+
+int handoff_make_token(struct lease *draft, struct pool *pool)
+{
+	int r = segment_make_out(pool->store, draft->token);
+	draft->has_token = r == 0;
+	return r;
+}
+
+void handoff_drop_token(struct lease *draft, struct pool *pool)
+{
+	if (draft->has_token)
+		segment_remove_out(pool->store->out_fd, draft->token, 0);
+	draft->has_token = false;
+}
+
+static int link_one(const struct lease *lease, const struct pool_segment *segment)
+{
+	char name[SEGMENT_NAME_MAX];
+	struct segment_stat st;
+	struct pool *pool = segment->pool;
+	pool_get_segment_name(segment, name);
+	int r = segment_stat_at(pool->store, &pool->dirs, SEGMENT_LEASED, name, &st);
+	if (r < 0)
+		return r;
+	if (st.pages != segment->pages || st.allocated != segment->pages || st.links != 1 ||
+	        st.uid != geteuid() || st.mode != 0)
+		return -EUCLEAN;
+	return segment_link_out(pool->store, &pool->dirs, name, lease->token, segment->index, lease->file_uid,
+	        lease->file_gid, lease->file_mode);
+}
+
+int handoff_link(struct lease *lease)
+{
+	int r = 0;
+	for (size_t i = 0; r == 0 && i < lease->segment_count; i++)
+		r = link_one(lease, lease->segments[i]);
+	return r;
+}
+
+/* ---- jobs on one segment ---- */
+
+static struct crew_job *new_segment_job(
+        struct handoff_lease *hl, size_t index, enum worker_op op, int fd, crew_done_cb done)
+{
+	struct pool_segment *segment = hl->lease->segments[index];
+	struct crew_job *job = crew_new_job(WORKER_HELPER, op);
+	if (!job) {
+		close_fd(fd);
+		return NULL;
+	}
+	job->fds[WORKER_FD_SEGMENT] = fd;
+	job->fds[WORKER_FD_LOCK] = segment->pool->store->workers_fd;
+	job->wire.page_size = segment->pool->config.page_size;
+	job->wire.length = segment->pages;
+	job->deadline_ms = JOB_DEADLINE_MS;
+	job->done = done;
+	job->user = hl;
+	hl->job = job;
+	hl->job_segment = index;
+	return job;
+}
+
+/* The lease may have been closed while its job ran: then nobody is left to hear of it. NULL. */
+static struct handoff_lease *take_answer(struct crew_job *job, void *user);
+
+/* ---- the timer ---- */
+
+static void on_timer(uv_timer_t *timer);
+
+static void set_timer(struct handoff_lease *hl, enum next next, uint64_t delay_ms)
+{
+	if (hl->handoff->is_closing || !hl->lease)
+		return;
+	hl->next = next;
+	uv_timer_start(&hl->timer, on_timer, delay_ms, 0);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+	struct handoff_lease *hl = timer->data;
+	enum next next = hl->next;
+	hl->next = NEXT_NOTHING;
+	if (!hl->lease)
+		return;
+	switch (next) {
+	case NEXT_NOTHING:
+		break;
+	case NEXT_RETURN:
+		look(hl);
+		break;
+	case NEXT_UNUSED:
+		probe_unused(hl);
+		break;
+	case NEXT_OPEN_LIMIT:
+		if (!hl->lease->was_opened)
+			handoff_return(hl->handoff, hl->lease, "was never opened");
+		break;
+	}
+}
+
+/* ---- watches on files ---- */
+
+static void remove_watches(struct handoff_lease *hl)
+{
+	LIST_FOR_EACH_SAFE(pos, &hl->watches)
+	{
+		struct watch *watch = CONTAINER_OF(pos, struct watch, link);
+		inotify_rm_watch(hl->handoff->inotify_fd, watch->descriptor);
+		list_remove(&watch->link);
+		list_remove(&watch->all);
+		free(watch);
+	}
+}
+
+static void add_watch(struct handoff_lease *hl, const struct pool_segment *segment)
+{
+	struct handoff *handoff = hl->handoff;
+	char name[SEGMENT_NAME_MAX], path[SEGMENT_NAME_MAX + 32];
+	if (handoff->inotify_fd < 0)
+		return;
+	pool_get_segment_name(segment, name);
+	snprintf(path, sizeof path, "/proc/self/fd/%d/%s", segment->pool->dirs.fds[SEGMENT_LEASED], name);
+	/* The inode is watched: a watch on the directory does not see what happens through another link. */
+	int descriptor = inotify_add_watch(
+	        handoff->inotify_fd, path, IN_OPEN | IN_CLOSE_WRITE | IN_CLOSE_NOWRITE | IN_DONT_FOLLOW);
+	struct watch *watch = descriptor < 0 ? NULL : calloc(1, sizeof *watch);
+	if (!watch)
+		return; /* the ladder of delays does without */
+	watch->descriptor = descriptor;
+	watch->owner = hl;
+	list_append(&hl->watches, &watch->link);
+	list_append(&handoff->watches, &watch->all);
+}
+
+static void add_watches(struct handoff_lease *hl)
+{
+	remove_watches(hl);
+	for (size_t i = 0; i < hl->lease->segment_count; i++) {
+		if (hl->lease->segments[i])
+			add_watch(hl, hl->lease->segments[i]);
+	}
+}
+
+static bool ends_when_unused(const struct lease *lease)
+{
+	/* Sent by an hpzd that is gone: whether it arrived only its being held can tell. */
+	if (lease->is_unknown || (lease->is_recovered && lease->state == HPZ_STATE_OFFERED))
+		return true;
+	return lease->deliver == HPZ_DELIVER_PATH && lease->was_opened && !(lease->flags & HPZ_LEASE_KEEP);
+}
+
+static void on_file_event(struct handoff_lease *hl, uint32_t mask)
+{
+	struct lease *lease = hl->lease;
+	if (!lease || hl->job)
+		return; /* our own opens; the answer looks again */
+	if (lease->state == HPZ_STATE_RETURNING) {
+		if (mask & (IN_CLOSE_WRITE | IN_CLOSE_NOWRITE)) {
+			hl->attempts = MIN(hl->attempts, 1u);
+			set_timer(hl, NEXT_RETURN, 0);
+		}
+		return;
+	}
+	if (lease->deliver != HPZ_DELIVER_PATH)
+		return;
+	if (mask & IN_OPEN)
+		lease_set_opened(hl->handoff->leases, lease);
+	if ((mask & (IN_CLOSE_WRITE | IN_CLOSE_NOWRITE)) && ends_when_unused(lease)) {
+		hl->was_unused = false;
+		set_timer(hl, NEXT_UNUSED, 20);
+	}
+}
+
+static void on_inotify(uv_poll_t *poll, int status, int events)
+{
+	struct handoff *handoff = poll->data;
+	char buffer[4096] __attribute__((aligned(__alignof__(struct inotify_event))));
+	for (ssize_t length; (length = read(handoff->inotify_fd, buffer, sizeof buffer)) > 0;) {
+		for (char *at = buffer; at < buffer + length;) {
+			struct inotify_event *event = (struct inotify_event *)at;
+			at += sizeof *event + event->len;
+			LIST_FOR_EACH(pos, &handoff->watches)
+			{
+				struct watch *watch = CONTAINER_OF(pos, struct watch, all);
+				if (watch->descriptor != event->wd)
+					continue;
+				on_file_event(watch->owner, event->mask);
+				break;
+			}
+		}
+	}
+	note_change(handoff);
+}
+
+/* ---- the owner ---- */
+
+static void on_owner_gone(uv_poll_t *poll, int status, int events)
+{
+	struct handoff_lease *hl = poll->data;
+	uv_poll_stop(poll);
+	if (!hl->lease)
+		return;
+	if (hl->lease->state == HPZ_STATE_RETURNING) {
+		hl->attempts = 0;
+		if (!hl->job)
+			set_timer(hl, NEXT_RETURN, 0);
+		return;
+	}
+	handoff_return(hl->handoff, hl->lease, "its owner process is gone");
+}
+
+static void free_if_closed(struct handoff_lease *hl)
+{
+	struct handoff *handoff = hl->handoff;
+	if (hl->handles > 0)
+		return;
+	close_fd(hl->pidfd);
+	free(hl);
+	handoff->open_leases--;
+	if (handoff->is_closing && handoff->open_leases == 0 && handoff->is_inotify_closed && handoff->closed)
+		handoff->closed(handoff->closed_user);
+}
+
+static void on_handle_closed(uv_handle_t *handle)
+{
+	struct handoff_lease *hl = handle->data;
+	hl->handles--;
+	free_if_closed(hl);
+}
+
+static void start_owner_poll(struct handoff_lease *hl, int pidfd)
+{
+	hl->pidfd = pidfd;
+	if (uv_poll_init(hl->handoff->loop, &hl->owner, pidfd) < 0)
+		return;
+	hl->owner.data = hl;
+	hl->has_owner_poll = true;
+	hl->handles++;
+	uv_poll_start(&hl->owner, UV_READABLE, on_owner_gone);
+}
+
+/* ---- life of the watch ---- */
+
+static int make_watch(struct handoff *handoff, struct lease *lease)
+{
+	struct handoff_lease *hl = calloc(1, sizeof *hl);
+	if (!hl)
+		return -ENOMEM;
+	hl->handoff = handoff;
+	hl->lease = lease;
+	hl->pidfd = -1;
+	list_init(&hl->watches);
+	uv_timer_init(handoff->loop, &hl->timer);
+	hl->timer.data = hl;
+	hl->handles = 1;
+	handoff->open_leases++;
+	lease->handoff = hl;
+	return 0;
+}
+
+static void close_watch(struct handoff_lease *hl)
+{
+	remove_watches(hl);
+	if (hl->lease)
+		hl->lease->handoff = NULL;
+	hl->lease = NULL;
+	if (hl->job) {
+		hl->job->user = NULL;
+		hl->job = NULL;
+	}
+	if (!uv_is_closing((uv_handle_t *)&hl->timer))
+		uv_close((uv_handle_t *)&hl->timer, on_handle_closed);
+	if (hl->has_owner_poll && !uv_is_closing((uv_handle_t *)&hl->owner))
+		uv_close((uv_handle_t *)&hl->owner, on_handle_closed);
+}
+
+static struct handoff_lease *take_answer(struct crew_job *job, void *user)
+{
+	struct handoff_lease *hl = job->user;
+	if (!hl)
+		return NULL;
+	hl->job = NULL;
+	return hl->handoff->is_closing ? NULL : hl;
+}
+
+/* All segments are back: the lease is forgotten, and only now its id has ended. */
+static void finish(struct handoff_lease *hl)
+{
+	struct handoff *handoff = hl->handoff;
+	struct lease *lease = hl->lease;
+	uint64_t id = lease->id;
+	log_info("lease %" PRIu64 " (%s): all memory is back", id, lease->label);
+	close_watch(hl);
+	lease_end(handoff->leases, lease);
+	handoff->callbacks.ended(id, handoff->callbacks.user);
+	note_change(handoff);
+}
+
+/* ---- back ---- */
+
+static void retry(struct handoff_lease *hl)
+{
+	set_timer(hl, NEXT_RETURN, policy_get_retry_ms(hl->attempts++));
+}
+
+static void on_unlinked(struct crew_job *job, const struct worker_done *done, void *user)
+{
+	struct handoff_lease *hl = take_answer(job, user);
+	if (!hl)
+		return;
+	if (done->error < 0) {
+		set_timer(hl, NEXT_RETURN, RETRY_ERROR_MS);
+		return;
+	}
+	struct pool_segment *segment = hl->lease->segments[hl->job_segment];
+	lease_drop_segment(hl->lease, segment);
+	pool_forget(segment);
+	look(hl);
+}
+
+/* Nothing here can say whether it is free: the kernel takes the pages when the last holder is gone. */
+static void give_to_kernel(struct handoff_lease *hl, size_t index)
+{
+	struct pool_segment *segment = hl->lease->segments[index];
+	struct crew_job *job = new_segment_job(hl, index, WORKER_UNLINK, -1, on_unlinked);
+	int dir = job ? fcntl(segment->pool->dirs.fds[SEGMENT_LEASED], F_DUPFD_CLOEXEC, 3) : -1;
+	if (dir < 0) {
+		hl->job = NULL;
+		crew_free_job(job);
+		set_timer(hl, NEXT_RETURN, RETRY_ERROR_MS);
+		return;
+	}
+	job->fds[WORKER_FD_DIR] = dir;
+	pool_get_segment_name(segment, job->wire.name);
+	crew_submit(hl->handoff->crew, job);
+}
+
+static void on_holders(struct crew_job *job, const struct worker_done *done, void *user)
+{
+	struct handoff_lease *hl = take_answer(job, user);
+	if (!hl)
+		return;
+	if (done->error == 0) {
+		hl->lease->holder_count = done->holder_count;
+		memcpy(hl->lease->holders, done->holders, sizeof hl->lease->holders);
+	}
+	retry(hl);
+}
+
+static void on_some_holders(struct crew_job *job, const struct worker_done *done, void *user)
+{
+	struct handoff_lease *hl = job->user;
+	if (!hl || !hl->lease)
+		return;
+	hl->lease->holder_count = done->holder_count;
+	memcpy(hl->lease->holders, done->holders, sizeof hl->lease->holders);
+}
+
+static void find_holders(struct handoff_lease *hl, size_t index)
+{
+	struct pool_segment *segment = hl->lease->segments[index];
+	char name[SEGMENT_NAME_MAX];
+	struct segment_stat st;
+	pool_get_segment_name(segment, name);
+	struct crew_job *job = NULL;
+	if (segment_stat_at(segment->pool->store, &segment->pool->dirs, SEGMENT_LEASED, name, &st) == 0)
+		job = new_segment_job(hl, index, WORKER_HOLDERS, -1, on_holders);
+	if (!job) {
+		retry(hl);
+		return;
+	}
+	job->wire.dev = st.dev;
+	job->wire.ino = st.ino;
+	job->partial = on_some_holders;
+	crew_submit(hl->handoff->crew, job);
+}
+
+static void still_held(struct handoff_lease *hl, size_t index)
+{
+	if (list_is_empty(&hl->watches))
+		add_watches(hl);
+	if (hl->attempts >= HOLDERS_ATTEMPT) {
+		find_holders(hl, index);
+		return;
+	}
+	retry(hl);
+}
+
+static void take_back(struct handoff_lease *hl, size_t index)
+{
+	struct pool_segment *segment = hl->lease->segments[index];
+	pool_refresh(segment);
+	if (segment->allocated > segment->pages)
+		log_warning("lease %" PRIu64 " (%s): its holder took %" PRIu64
+		            " pages more than it was given",
+		        hl->lease->id, hl->lease->label, segment->allocated - segment->pages);
+	int r = pool_set_state(segment, SEGMENT_DIRTY);
+	if (r < 0) {
+		log_error("segment %" PRIu64 " cannot be taken back: %s", segment->id, strerror(-r));
+		set_timer(hl, NEXT_RETURN, RETRY_ERROR_MS);
+		return;
+	}
+	lease_drop_segment(hl->lease, segment);
+	hl->attempts = 0;
+	note_change(hl->handoff);
+	look(hl);
+}
+
+static void on_shielded(struct crew_job *job, const struct worker_done *done, void *user)
+{
+	struct handoff_lease *hl = take_answer(job, user);
+	if (!hl)
+		return;
+	if (done->error < 0) {
+		log_debug("lease %" PRIu64 ": shields: %s", hl->lease->id, strerror(-done->error));
+		retry(hl);
+		return;
+	}
+	switch ((enum worker_verdict)done->verdict) {
+	case WORKER_FREE:
+		take_back(hl, hl->job_segment);
+		break;
+	case WORKER_IN_USE:
+		still_held(hl, hl->job_segment);
+		break;
+	case WORKER_CANNOT_TELL:
+	case WORKER_NO_VERDICT:
+		hl->handoff->probe_works = false;
+		give_to_kernel(hl, hl->job_segment);
+		break;
+	}
+}
+
+/* The next segment that is still out; the index of it, or segment_count. */
+static size_t find_out(const struct lease *lease)
+{
+	size_t i = 0;
+	while (i < lease->segment_count && !lease->segments[i])
+		i++;
+	return i;
+}
+
+/* Its name is gone: somebody removed it behind our back, and with it whatever could be proven. */
+static void forget_vanished(struct handoff_lease *hl, size_t index)
+{
+	struct pool_segment *segment = hl->lease->segments[index];
+	log_error("segment %" PRIu64 " of lease %" PRIu64 " has vanished from %s", segment->id, hl->lease->id,
+	        segment->pool->store->path);
+	lease_drop_segment(hl->lease, segment);
+	pool_forget(segment);
+	look(hl);
+}
+
+/* One step of a return: a look at the first segment that is not back yet. */
+static void look(struct handoff_lease *hl)
+{
+	struct lease *lease = hl->lease;
+	if (hl->job || hl->handoff->is_closing)
+		return;
+	size_t index = find_out(lease);
+	if (index == lease->segment_count) {
+		finish(hl);
+		return;
+	}
+	struct pool_segment *segment = lease->segments[index];
+	if (segment->is_busy) { /* its tail is being punched */
+		retry(hl);
+		return;
+	}
+	int fd = pool_open_segment(segment);
+	if (fd == -ENOENT) {
+		forget_vanished(hl, index);
+		return;
+	}
+	if (fd == -EWOULDBLOCK) { /* the holder has a file lease: that is holding it */
+		still_held(hl, index);
+		return;
+	}
+	int dir = fd >= 0 ? fcntl(segment->pool->store->out_fd, F_DUPFD_CLOEXEC, 3) : -1;
+	struct crew_job *job = dir >= 0 ? new_segment_job(hl, index, WORKER_SHIELD, fd, on_shielded) : NULL;
+	if (!job) {
+		if (dir < 0)
+			close_fd(fd);
+		close_fd(dir);
+		set_timer(hl, NEXT_RETURN, RETRY_ERROR_MS);
+		return;
+	}
+	job->fds[WORKER_FD_DIR] = dir;
+	job->wire.max_links = 1;
+	if (lease->has_token) {
+		job->wire.links = (uint32_t)lease->segment_count;
+		memcpy(job->wire.token, lease->token, sizeof job->wire.token);
+	}
+	crew_submit(hl->handoff->crew, job);
+}
+
+void handoff_return(struct handoff *handoff, struct lease *lease, const char *why)
+{
+	struct handoff_lease *hl = lease->handoff;
+	if (lease->state != HPZ_STATE_RETURNING) {
+		log_info("lease %" PRIu64 " (%s) ends: %s", lease->id, lease->label, why);
+		lease_set_state(handoff->leases, lease, HPZ_STATE_RETURNING);
+	}
+	lease->bound = NULL;
+	hl->attempts = 0;
+	/* Not from inside the caller: it may still be looking at the lease. */
+	if (!hl->job)
+		set_timer(hl, NEXT_RETURN, 0);
+	note_change(handoff);
+}
+
+/* ---- unused? ---- */
+
+static void on_probed(struct crew_job *job, const struct worker_done *done, void *user)
+{
+	struct handoff_lease *hl = take_answer(job, user);
+	if (!hl)
+		return;
+	struct lease *lease = hl->lease;
+	if (lease->state == HPZ_STATE_RETURNING) { /* released meanwhile */
+		set_timer(hl, NEXT_RETURN, 0);
+		return;
+	}
+	if (lease->deliver == HPZ_DELIVER_PATH)
+		add_watches(hl);
+	if (done->error < 0 || done->verdict != WORKER_FREE) {
+		hl->was_unused = false;
+		if (!lease->is_unknown && lease->state == HPZ_STATE_OFFERED && done->error == 0)
+			lease_set_state(
+			        hl->handoff->leases, lease, HPZ_STATE_LEASED); /* held, so it arrived */
+		if (ends_when_unused(lease))
+			set_timer(hl, NEXT_UNUSED, GRACE_MS);
+		return;
+	}
+	if (hl->was_unused) {
+		handoff_return(hl->handoff, lease, "nobody has it open any more");
+		return;
+	}
+	hl->was_unused = true;
+	set_timer(hl, NEXT_UNUSED, GRACE_MS);
+}
+
+static void probe_unused(struct handoff_lease *hl)
+{
+	struct lease *lease = hl->lease;
+	size_t index = find_out(lease);
+	if (hl->job || hl->handoff->is_closing || index == lease->segment_count || !ends_when_unused(lease))
+		return;
+	/* Our own open and close would look like somebody's. */
+	remove_watches(hl);
+	int fd = pool_open_segment(lease->segments[index]);
+	struct crew_job *job = fd >= 0 ? new_segment_job(hl, index, WORKER_PROBE, fd, on_probed) : NULL;
+	if (!job) {
+		if (lease->deliver == HPZ_DELIVER_PATH)
+			add_watches(hl);
+		hl->was_unused = false;
+		set_timer(hl, NEXT_UNUSED, GRACE_MS);
+		return;
+	}
+	job->wire.max_links = lease->has_token ? 2 : 1;
+	crew_submit(hl->handoff->crew, job);
+}
+
+/* ---- tails ---- */
+
+static void on_trimmed(struct crew_job *job, const struct worker_done *done, void *user)
+{
+	struct pool_segment *segment = user;
+	segment->is_busy = false;
+	if (done->error < 0 && done->error != -ECANCELED)
+		log_warning("segment %" PRIu64 ": its tail cannot be given back: %s", segment->id,
+		        strerror(-done->error));
+	pool_refresh(segment);
+}
+
+void handoff_trim(struct handoff *handoff, struct pool_segment *segment)
+{
+	int fd = pool_open_segment(segment);
+	struct crew_job *job = fd >= 0 ? crew_new_job(WORKER_HELPER, WORKER_TRIM) : NULL;
+	if (!job) {
+		close_fd(fd);
+		return; /* costs the pages, nothing else */
+	}
+	job->fds[WORKER_FD_SEGMENT] = fd;
+	job->fds[WORKER_FD_LOCK] = segment->pool->store->workers_fd;
+	job->wire.page_size = segment->pool->config.page_size;
+	job->wire.first = segment->given;
+	job->wire.pages = segment->pages - segment->given;
+	job->deadline_ms = JOB_DEADLINE_MS;
+	job->done = on_trimmed;
+	job->user = segment;
+	segment->is_busy = true;
+	crew_submit(handoff->crew, job);
+}
+
+/* ---- watching ---- */
+
+/* A lease of an hpzd that is gone: is its owner still the same process? */
+static int find_owner_again(struct handoff *handoff, struct lease *lease)
+{
+	if (lease->pid == 0)
+		return -1;
+	int pidfd = handoff_open_process(lease->pid, lease->pid_start);
+	if (pidfd < 0)
+		handoff_return(handoff, lease, "its owner process is gone");
+	return pidfd;
+}
+
+static void plan_first_look(struct handoff_lease *hl)
+{
+	struct lease *lease = hl->lease;
+	if (lease->state == HPZ_STATE_RETURNING) {
+		set_timer(hl, NEXT_RETURN, 0);
+	} else if (ends_when_unused(lease)) {
+		set_timer(hl, NEXT_UNUSED, lease->is_recovered ? 0 : GRACE_MS);
+	} else if (lease->deliver == HPZ_DELIVER_PATH && !lease->was_opened && lease->open_timeout_ms > 0) {
+		uint64_t age_ms = (clock_get_ns(CLOCK_BOOTTIME) - lease->granted_boot_ns) / NS_PER_MS;
+		uint64_t limit_ms = (uint64_t)lease->open_timeout_ms;
+		set_timer(hl, NEXT_OPEN_LIMIT, limit_ms > age_ms ? limit_ms - age_ms : 0);
+	}
+}
+
+static bool was_opened_meanwhile(const struct lease *lease)
+{
+	for (size_t i = 0; i < lease->segment_count; i++) {
+		const struct pool_segment *segment = lease->segments[i];
+		char name[SEGMENT_NAME_MAX];
+		struct segment_stat st;
+		if (!segment)
+			continue;
+		pool_get_segment_name(segment, name);
+		if (segment_stat_at(segment->pool->store, &segment->pool->dirs, SEGMENT_LEASED, name, &st) ==
+		                0 &&
+		        st.is_opened)
+			return true;
+	}
+	return false;
+}
+
+int handoff_watch(struct handoff *handoff, struct lease *lease, int pidfd)
+{
+	int r = make_watch(handoff, lease);
+	if (r < 0) {
+		close_fd(pidfd);
+		return r;
+	}
+	if (lease->is_recovered && pidfd < 0)
+		pidfd = find_owner_again(handoff, lease);
+	if (pidfd >= 0)
+		start_owner_poll(lease->handoff, pidfd);
+	if (lease->deliver == HPZ_DELIVER_PATH && lease->state != HPZ_STATE_RETURNING) {
+		add_watches(lease->handoff);
+		if (lease->is_recovered && was_opened_meanwhile(lease))
+			lease_set_opened(handoff->leases, lease);
+	}
+	plan_first_look(lease->handoff);
+	return 0;
+}
+
+static void on_old_owner_closed(uv_handle_t *handle)
+{
+	struct handoff_lease *hl = handle->data;
+	int next = hl->pidfd;
+	hl->handles--;
+	hl->has_owner_poll = false;
+	if (hl->lease && next >= 0)
+		start_owner_poll(hl, next);
+	else
+		free_if_closed(hl);
+}
+
+int handoff_set_owner(struct handoff *handoff, struct lease *lease, int pidfd)
+{
+	struct handoff_lease *hl = lease->handoff;
+	int old = hl->pidfd;
+	if (!hl->has_owner_poll) {
+		close_fd(old);
+		hl->pidfd = -1;
+		if (pidfd >= 0)
+			start_owner_poll(hl, pidfd);
+		return 0;
+	}
+	if (uv_is_closing((uv_handle_t *)&hl->owner)) { /* replaced twice in one batch: the last one counts */
+		close_fd(old);
+		hl->pidfd = pidfd;
+		return 0;
+	}
+	uv_poll_stop(&hl->owner);
+	uv_close((uv_handle_t *)&hl->owner, on_old_owner_closed);
+	close_fd(old);
+	hl->pidfd = pidfd;
+	return 0;
+}
+
+/* ---- all of it ---- */
+
+static void on_inotify_closed(uv_handle_t *handle)
+{
+	struct handoff *handoff = handle->data;
+	handoff->is_inotify_closed = true;
+	if (handoff->open_leases == 0)
+		handoff->closed(handoff->closed_user);
+}
+
+int handoff_init(uv_loop_t *loop, struct crew *crew, struct lease_table *leases,
+        const struct handoff_callbacks *callbacks, struct handoff **ret_handoff)
+{
+	struct handoff *handoff = calloc(1, sizeof *handoff);
+	if (!handoff)
+		return -ENOMEM;
+	handoff->loop = loop;
+	handoff->crew = crew;
+	handoff->leases = leases;
+	handoff->callbacks = *callbacks;
+	handoff->probe_works = true;
+	list_init(&handoff->watches);
+	handoff->inotify_fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+	handoff->inotify.data = handoff;
+	if (handoff->inotify_fd < 0 || uv_poll_init(loop, &handoff->inotify, handoff->inotify_fd) < 0) {
+		int error = errno ? -errno : -EIO;
+		close_fd(handoff->inotify_fd);
+		free(handoff);
+		return error;
+	}
+	uv_poll_start(&handoff->inotify, UV_READABLE, on_inotify);
+	*ret_handoff = handoff;
+	return 0;
+}
+
+void handoff_close(struct handoff *handoff, void (*closed)(void *user), void *user)
+{
+	handoff->is_closing = true;
+	handoff->closed = closed;
+	handoff->closed_user = user;
+	LIST_FOR_EACH(pos, &handoff->leases->leases)
+	{
+		if (LEASE_OF(pos)->handoff)
+			close_watch(LEASE_OF(pos)->handoff);
+	}
+	uv_close((uv_handle_t *)&handoff->inotify, on_inotify_closed);
+}
+
+void handoff_free(struct handoff *handoff)
+{
+	if (!handoff)
+		return;
+	close_fd(handoff->inotify_fd);
+	free(handoff);
+}
+
+const char *handoff_get_proof(const struct handoff *handoff)
+{
+	return handoff->probe_works ? "f_setlease" : "none";
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * handoff.h - memory goes out and comes back: opening, checking, linking; then shields, the probe and the
+ * wait. The effects of a lease. Owns what is watched about each lease (its owner process, its files) and the
+ * looks at memory that is still held. Changes a pool's state only through pool_set_state, a lease's through
+ * lease_*.
+ */
+#ifndef HPZ_HANDOFF_H
+#define HPZ_HANDOFF_H
+
+#include "crew.h"
+#include "lease.h"
+
+struct handoff;
+
+struct handoff_callbacks {
+	/* All memory of this lease is back or gone, the lease is forgotten; only its id is left. */
+	void (*ended)(uint64_t lease, void *user);
+	/* Something changed that the pool should be looked at for. */
+	void (*changed)(void *user);
+	void *user;
+};
+
+int handoff_init(uv_loop_t *loop, struct crew *crew, struct lease_table *leases,
+        const struct handoff_callbacks *callbacks, struct handoff **ret_handoff);
+/* Closes all watches; then calls back. The leases stay as they are, on disk and in the journal. */
+void handoff_close(struct handoff *handoff, void (*closed)(void *user), void *user);
+void handoff_free(struct handoff *handoff);
+
+/*
+ * Opens each segment anew for an outsider, having checked that it is what it must be. The descriptors are the
+ * caller's. 0; -EUCLEAN: a file is not as it must be (is_new); -EWOULDBLOCK: somebody's file lease is in the
+ * way; or another negative errno; then no descriptor is open.
+ */
+int handoff_open(struct lease *lease, bool is_new, int ret_fds[]);
+
+/* Links a fresh path lease under hpz-out/. 0, -EUCLEAN or another negative errno. */
+int handoff_link(struct lease *lease);
+
+/* A token for a lease not yet granted: its directory exists. */
+int handoff_make_token(struct lease *draft, struct pool *pool);
+/* The grant failed: the directory goes again. */
+void handoff_drop_token(struct lease *draft, struct pool *pool);
+
+/*
+ * Watches a lease from now on: its owner process (`pidfd` is consumed; -1: none, or not known yet), its
+ * files. A lease that was recovered from an earlier hpzd finds its owner again, or ends.
+ */
+int handoff_watch(struct handoff *handoff, struct lease *lease, int pidfd);
+/* Another owner process; `pidfd` is consumed, -1: none. */
+int handoff_set_owner(struct handoff *handoff, struct lease *lease, int pidfd);
+
+/* The lease is over: shields, probe, and so on until the memory is back. Answers nothing; see `ended`. */
+void handoff_return(struct handoff *handoff, struct lease *lease, const char *why);
+
+/* Punches what was not asked for out of a segment: it is refilled after its return. */
+void handoff_trim(struct handoff *handoff, struct pool_segment *segment);
+
+/* What proves that memory is free: "f_setlease", "none". */
+const char *handoff_get_proof(const struct handoff *handoff);
+
+/* A descriptor for a process that cannot become another's; checks the start time if it is given. -errno. */
+int handoff_open_process(pid_t pid, uint64_t start_ticks);
+
+#endif

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * journal.h - the append-only file under the run directory that remembers leases and raised pages.
+ *
+ * Each record: length, crc32c, version, type, boot id, payload (a fixed struct that begins with its size; a
+ * shorter one of an older hpzd is filled up with zero). A record is written before the rename it announces.
+ * Reading stops at the first record that is short or whose checksum is wrong (a torn tail is expected after a
+ * crash: it is cut off and said); records of another boot are ignored; a whole record that is newer than this
+ * hpzd (version, type, bytes beyond the struct that are not zero) makes the whole open fail with -EPROTO and
+ * nothing is touched or called back. Compacted at start and whenever it is both over 1 MiB and four times
+ * what is alive: a new file is written next to it, fsynced, renamed over it.
+ *
+ * Knows bytes and files, not leases: the owner of the state gives it records and a callback.
+ */
+#ifndef HPZ_JOURNAL_H
+#define HPZ_JOURNAL_H
+
+#include "util.h"
+
+enum journal_type {
+	JOURNAL_LEASE = 1, /* journal_lease, followed by `segments` journal_segment */
+	JOURNAL_STATE = 2, /* journal_state */
+	JOURNAL_OWNER = 3, /* journal_owner */
+	JOURNAL_END = 4,   /* journal_end: lease is closed and none of its segments is leased any more */
+	JOURNAL_RAISE = 5, /* journal_raise */
+	JOURNAL_RANGE = 6, /* journal_range */
+};
+
+#define JOURNAL_SEGMENTS_MAX 253
+
+struct journal_segment {
+	uint64_t segment;    /* id on its mount */
+	uint64_t generation; /* after this hand-out */
+	uint64_t page_size;
+	uint64_t pages;  /* given */
+	uint64_t length; /* of the file, pages */
+	int32_t node;
+	uint32_t reserved;
+};
+
+struct journal_lease {
+	uint32_t size; /* of this struct, without the segments */
+	uint32_t segments;
+	uint64_t id;
+	uint64_t asked;           /* bytes */
+	uint64_t granted_boot_ns; /* CLOCK_BOOTTIME */
+	uint32_t uid, gid;        /* of the asker */
+	int32_t pid;              /* owner process, 0 none */
+	uint32_t flags;           /* HPZ_LEASE_* */
+	uint64_t pid_start;       /* ticks */
+	uint32_t deliver;
+	uint32_t file_uid, file_gid, file_mode; /* of the file in the owner's hands */
+	int64_t open_timeout_ms;
+	char label[128];
+	char key[128];
+	char token[32]; /* name of the directory under hpz-out, not terminated; zero: none */
+	char comm[16];
+};
+
+struct journal_state {
+	uint32_t size;
+	uint32_t state; /* enum hpz_lease_state */
+	uint64_t id;
+	uint32_t opened; /* path: was opened once */
+	uint32_t reserved;
+};
+
+struct journal_owner {
+	uint32_t size;
+	int32_t pid;
+	uint64_t id;
+	uint64_t pid_start;
+	uint32_t flags;
+	uint32_t reserved;
+	char comm[16];
+};
+
+struct journal_end {
+	uint32_t size;
+	uint32_t reserved;
+	uint64_t id;
+};
+
+/*
+ * nr_hugepages of a node: `raised` pages are ours so far. is_intent: about to go from `before` by `delta`,
+ * result not known: a reader after a crash counts max(0, min(delta, nr now - before)) as ours.
+ */
+struct journal_raise {
+	uint32_t size;
+	int32_t node;
+	uint64_t page_size;
+	uint64_t raised;
+	uint64_t before;
+	int64_t delta;
+	uint32_t is_intent;
+	uint32_t reserved;
+};
+
+/*
+ * Lease ids of one run of hpzd: first to next - 1. Written at start with next == first; a later JOURNAL_LEASE
+ * of the same run moves next on, a compaction writes what it is by then.
+ */
+struct journal_range {
+	uint32_t size;
+	uint32_t reserved;
+	uint64_t first;
+	uint64_t next;
+};
+
+struct journal;
+
+/*
+ * `payload` is the struct of its type as this hpzd knows it, its size set so, valid during the call;
+ * payload_bytes is that of the struct, or for JOURNAL_LEASE with its journal_segments, of which there are as
+ * many as it says.
+ */
+typedef void (*journal_read_cb)(
+        enum journal_type type, const void *payload, size_t payload_bytes, void *user);
+
+/*
+ * Opens (makes, mode 0600) DIR/journal, reads what is there and calls back for each record of this boot in
+ * order. 0, -EPROTO (newer format), -EBUSY (another process has the journal of DIR open), or another negative
+ * errno. *ret_cut (may be NULL): bytes of a torn tail dropped.
+ */
+int journal_open(const char *dir, const char *boot_id, journal_read_cb callback, void *user,
+        uint64_t *ret_cut, struct journal **ret_journal);
+void journal_close(struct journal *journal);
+
+/*
+ * Appends one record in one write. 0 or negative errno; after a failure the file is truncated back, so that
+ * the next append finds a whole file. `extra` (may be NULL) follows the payload in the same record: a lease's
+ * segments.
+ */
+int journal_append(struct journal *journal, enum journal_type type, const void *payload, size_t bytes,
+        const void *extra, size_t extra_bytes);
+
+/*
+ * Writes a new file from what `writer` appends through journal_append() while it runs, then replaces the old
+ * one. On failure the old file stays in force. 0 or negative errno.
+ */
+int journal_compact(struct journal *journal, void (*writer)(struct journal *journal, void *user), void *user);
+
+/* Over 1 MiB and four times `live_bytes`. */
+bool journal_wants_compaction(const struct journal *journal, uint64_t live_bytes);
+uint64_t journal_get_bytes(const struct journal *journal);
+/* Whether the directory is on tmpfs (a hand-over waits for the append). */
+bool journal_is_on_tmpfs(const struct journal *journal);
+
+/* Begins with crc 0; goes on with what it returned. The second is the one for CPUs without the instruction.
+ */
+uint32_t journal_crc32c(uint32_t crc, const void *bytes, size_t length);
+uint32_t journal_crc32c_plain(uint32_t crc, const void *bytes, size_t length);
+
+#endif

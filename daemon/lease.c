@@ -1,0 +1,537 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* lease.c - who holds what, and the journal that remembers it. */
+#include <inttypes.h>
+
+#include "lease.h"
+#include "log.h"
+
+#define HASH_SIZE 4096
+
+static struct list *find_bucket(const struct lease_table *table, uint64_t id)
+{
+	return &table->hash[id % HASH_SIZE]; /* ids are consecutive */
+}
+
+int lease_init_table(struct lease_table *table)
+{
+	*table = (struct lease_table){0};
+	list_init(&table->leases);
+	table->hash = calloc(HASH_SIZE, sizeof *table->hash);
+	if (!table->hash)
+		return -ENOMEM;
+	for (size_t i = 0; i < HASH_SIZE; i++)
+		list_init(&table->hash[i]);
+	return 0;
+}
+
+static void free_lease(struct lease *lease)
+{
+	list_remove(&lease->link);
+	list_remove(&lease->hash_link);
+	free(lease->segments);
+	free(lease->recorded);
+	free(lease);
+}
+
+void lease_deinit_table(struct lease_table *table)
+{
+	LIST_FOR_EACH_SAFE(pos, &table->leases)
+	free_lease(LEASE_OF(pos));
+	free(table->hash);
+	free(table->ranges);
+	*table = (struct lease_table){0};
+}
+
+/* The list is ordered by id; new ids are the largest, so this rarely walks. */
+static void insert(struct lease_table *table, struct lease *lease)
+{
+	struct list *at = &table->leases;
+	while (at->prev != &table->leases && LEASE_OF(at->prev)->id > lease->id)
+		at = at->prev;
+	list_insert_before(at, &lease->link);
+	list_append(find_bucket(table, lease->id), &lease->hash_link);
+	table->count++;
+}
+
+static void forget(struct lease_table *table, struct lease *lease)
+{
+	table->count--;
+	free_lease(lease);
+}
+
+/* ---- ids ---- */
+
+static int add_range(struct lease_table *table, uint64_t first, uint64_t next)
+{
+	struct lease_range *ranges =
+	        reallocarray(table->ranges, table->range_count + 1, sizeof *table->ranges);
+	if (!ranges)
+		return -ENOMEM;
+	table->ranges = ranges;
+	ranges[table->range_count++] = (struct lease_range){first, next};
+	return 0;
+}
+
+static void note_id(struct lease_table *table, uint64_t id)
+{
+	struct lease_range *last = table->range_count ? &table->ranges[table->range_count - 1] : NULL;
+	if (last && id >= last->next && id >= last->first)
+		last->next = id + 1;
+	if (id >= table->next_id)
+		table->next_id = id + 1;
+}
+
+bool lease_is_known_id(const struct lease_table *table, uint64_t id)
+{
+	for (size_t i = 0; i < table->range_count; i++) {
+		if (id >= table->ranges[i].first && id < table->ranges[i].next)
+			return true;
+	}
+	return false;
+}
+
+/* ---- questions ---- */
+
+struct lease *lease_find(const struct lease_table *table, uint64_t id)
+{
+	LIST_FOR_EACH(pos, find_bucket(table, id))
+	{
+		struct lease *lease = CONTAINER_OF(pos, struct lease, hash_link);
+		if (lease->id == id)
+			return lease;
+	}
+	return NULL;
+}
+
+struct lease *lease_find_key(const struct lease_table *table, uint32_t uid, const char *key)
+{
+	if (!*key)
+		return NULL;
+	LIST_FOR_EACH(pos, &table->leases)
+	{
+		struct lease *lease = LEASE_OF(pos);
+		bool is_alive = lease->state == HPZ_STATE_OFFERED || lease->state == HPZ_STATE_LEASED;
+		if (is_alive && lease->uid == uid && strcmp(lease->key, key) == 0)
+			return lease;
+	}
+	return NULL;
+}
+
+struct lease *lease_find_from(const struct lease_table *table, uint64_t id)
+{
+	LIST_FOR_EACH(pos, &table->leases)
+	{
+		if (LEASE_OF(pos)->id >= id)
+			return LEASE_OF(pos);
+	}
+	return NULL;
+}
+
+uint64_t lease_get_given(const struct lease *lease)
+{
+	uint64_t bytes = 0;
+	for (size_t i = 0; i < lease->segment_count; i++) {
+		if (lease->segments[i])
+			bytes += lease->segments[i]->given * lease->segments[i]->pool->config.page_size;
+	}
+	return bytes;
+}
+
+/* ---- journal: writing ---- */
+
+static void set_bytes(char *array, size_t capacity, const char *string)
+{
+	memset(array, 0, capacity);
+	memcpy(array, string, strnlen(string, capacity));
+}
+
+static int write_lease(struct journal *journal, const struct lease *lease,
+        struct pool_segment *const *segments, const uint64_t *given_pages, size_t count,
+        unsigned generations_ahead)
+{
+	struct journal_lease record = {
+	        .size = sizeof record,
+	        .segments = (uint32_t)count,
+	        .id = lease->id,
+	        .asked = lease->asked,
+	        .granted_boot_ns = lease->granted_boot_ns,
+	        .uid = lease->uid,
+	        .gid = lease->gid,
+	        .pid = lease->pid,
+	        .flags = lease->flags,
+	        .pid_start = lease->pid_start,
+	        .deliver = lease->deliver,
+	        .file_uid = lease->file_uid,
+	        .file_gid = lease->file_gid,
+	        .file_mode = lease->file_mode,
+	        .open_timeout_ms = lease->open_timeout_ms,
+	};
+	set_bytes(record.label, sizeof record.label, lease->label);
+	set_bytes(record.key, sizeof record.key, lease->key);
+	set_bytes(record.comm, sizeof record.comm, lease->comm);
+	if (lease->has_token)
+		memcpy(record.token, lease->token, sizeof record.token);
+	_cleanup_free_ struct journal_segment *list = calloc(MAX(count, 1), sizeof *list);
+	if (!list)
+		return -ENOMEM;
+	for (size_t i = 0; i < count; i++) {
+		const struct pool_segment *segment = segments[i];
+		if (!segment)
+			continue; /* back already: its place in the order stays, with page_size 0 */
+		list[i] = (struct journal_segment){
+		        .segment = segment->id,
+		        .generation = segment->generation + generations_ahead,
+		        .page_size = segment->pool->config.page_size,
+		        .pages = given_pages ? given_pages[i] : segment->given,
+		        .length = segment->pages,
+		        .node = segment->pool->config.node,
+		};
+	}
+	return journal_append(journal, JOURNAL_LEASE, &record, sizeof record, list, count * sizeof *list);
+}
+
+static void write_or_log(
+        struct lease_table *table, uint64_t id, enum journal_type type, const void *payload, size_t bytes)
+{
+	if (!table->journal)
+		return;
+	int r = journal_append(table->journal, type, payload, bytes, NULL, 0);
+	if (r < 0)
+		log_error("journal: lease %" PRIu64 ": %s; a restart now would know less of it", id,
+		        strerror(-r));
+}
+
+static void write_state(struct lease_table *table, const struct lease *lease)
+{
+	struct journal_state record = {sizeof record, lease->state, lease->id, lease->was_opened, 0};
+	write_or_log(table, lease->id, JOURNAL_STATE, &record, sizeof record);
+}
+
+void lease_write_all(struct journal *journal, void *user)
+{
+	struct lease_table *table = user;
+	for (size_t i = 0; i < table->range_count; i++) {
+		struct journal_range record = {
+		        sizeof record, 0, table->ranges[i].first, table->ranges[i].next};
+		journal_append(journal, JOURNAL_RANGE, &record, sizeof record, NULL, 0);
+	}
+	LIST_FOR_EACH(pos, &table->leases)
+	{
+		struct lease *lease = LEASE_OF(pos);
+		if (lease->is_unknown)
+			continue;
+		write_lease(journal, lease, lease->segments, NULL, lease->segment_count, 0);
+		struct journal_state record = {sizeof record, lease->state, lease->id, lease->was_opened, 0};
+		journal_append(journal, JOURNAL_STATE, &record, sizeof record, NULL, 0);
+	}
+}
+
+uint64_t lease_get_journal_bytes(const struct lease_table *table)
+{
+	return table->count * 700;
+}
+
+/* ---- journal: reading ---- */
+
+static void read_lease(struct lease_table *table, const void *payload, size_t bytes)
+{
+	const struct journal_lease *record = payload;
+	if (bytes < sizeof *record || lease_find(table, record->id) ||
+	        record->segments > JOURNAL_SEGMENTS_MAX ||
+	        bytes - sizeof *record < record->segments * sizeof(struct journal_segment))
+		return;
+	struct lease *lease = calloc(1, sizeof *lease);
+	if (!lease)
+		return;
+	list_init(&lease->link);
+	list_init(&lease->hash_link);
+	lease->segments = calloc(MAX(record->segments, 1u), sizeof(struct pool_segment *));
+	lease->recorded = calloc(MAX(record->segments, 1u), sizeof *lease->recorded);
+	if (!lease->segments || !lease->recorded) {
+		free_lease(lease);
+		return;
+	}
+	memcpy(lease->recorded, record + 1, record->segments * sizeof *lease->recorded);
+	lease->id = record->id;
+	lease->state = HPZ_STATE_OFFERED;
+	memcpy(lease->label, record->label, sizeof record->label);
+	memcpy(lease->key, record->key, sizeof record->key);
+	memcpy(lease->comm, record->comm, sizeof record->comm);
+	lease->uid = record->uid;
+	lease->gid = record->gid;
+	lease->pid = record->pid;
+	lease->pid_start = record->pid_start;
+	lease->flags = record->flags;
+	lease->deliver = record->deliver;
+	lease->file_uid = record->file_uid;
+	lease->file_gid = record->file_gid;
+	lease->file_mode = record->file_mode;
+	lease->open_timeout_ms = record->open_timeout_ms;
+	lease->asked = record->asked;
+	lease->granted_boot_ns = record->granted_boot_ns;
+	lease->has_token = record->token[0] != 0;
+	memcpy(lease->token, record->token, sizeof lease->token);
+	lease->is_recovered = true;
+	lease->segment_count = record->segments;
+	insert(table, lease);
+	note_id(table, lease->id);
+}
+
+static void read_state(struct lease_table *table, const struct journal_state *record)
+{
+	struct lease *lease = lease_find(table, record->id);
+	if (!lease)
+		return;
+	if (record->state >= HPZ_STATE_OFFERED && record->state <= HPZ_STATE_RETURNING)
+		lease->state = (enum hpz_lease_state)record->state;
+	lease->was_opened = record->opened != 0;
+}
+
+static void read_owner(struct lease_table *table, const struct journal_owner *record)
+{
+	struct lease *lease = lease_find(table, record->id);
+	if (!lease)
+		return;
+	lease->pid = record->pid;
+	lease->pid_start = record->pid_start;
+	lease->flags = record->flags;
+	memcpy(lease->comm, record->comm, sizeof record->comm);
+}
+
+void lease_read_record(struct lease_table *table, enum journal_type type, const void *payload, size_t bytes)
+{
+	const struct journal_range *range;
+	struct lease *lease;
+	switch (type) {
+	case JOURNAL_LEASE:
+		read_lease(table, payload, bytes);
+		break;
+	case JOURNAL_STATE:
+		read_state(table, payload);
+		break;
+	case JOURNAL_OWNER:
+		read_owner(table, payload);
+		break;
+	case JOURNAL_END:
+		lease = lease_find(table, ((const struct journal_end *)payload)->id);
+		if (lease)
+			forget(table, lease);
+		break;
+	case JOURNAL_RANGE:
+		range = payload;
+		if (add_range(table, range->first, range->next) == 0 && range->next > range->first)
+			note_id(table, range->next - 1);
+		break;
+	case JOURNAL_RAISE:
+		break;
+	}
+}
+
+/* ---- adoption ---- */
+
+static struct lease *make_unknown(struct lease_table *table, uint64_t id)
+{
+	struct lease *lease = calloc(1, sizeof *lease);
+	if (!lease)
+		return NULL;
+	list_init(&lease->link);
+	list_init(&lease->hash_link);
+	lease->id = id;
+	lease->state = HPZ_STATE_LEASED;
+	strcpy(lease->label, "?");
+	lease->uid = UINT32_MAX;
+	lease->granted_boot_ns = clock_get_ns(CLOCK_BOOTTIME);
+	lease->is_unknown = lease->is_recovered = true;
+	insert(table, lease);
+	note_id(table, id);
+	if (!lease_is_known_id(table, id))
+		add_range(table, id, id + 1);
+	return lease;
+}
+
+static int make_room(struct lease *lease, uint32_t index)
+{
+	if (index < lease->segment_count)
+		return 0;
+	if (index >= JOURNAL_SEGMENTS_MAX)
+		return -ERANGE;
+	struct pool_segment **segments = reallocarray(lease->segments, index + 1u, sizeof *segments);
+	if (!segments)
+		return -ENOMEM;
+	for (size_t i = lease->segment_count; i <= index; i++)
+		segments[i] = NULL;
+	lease->segments = segments;
+	lease->segment_count = index + 1u;
+	return 0;
+}
+
+int lease_adopt_segment(struct lease_table *table, struct pool_segment *segment)
+{
+	struct lease *lease = lease_find(table, segment->lease);
+	if (!lease)
+		lease = make_unknown(table, segment->lease);
+	if (!lease)
+		return -ENOMEM;
+	int r = make_room(lease, segment->index);
+	if (r < 0)
+		return r;
+	if (lease->segments[segment->index])
+		return -EEXIST;
+	lease->segments[segment->index] = segment;
+	lease->segments_out++;
+	if (lease->recorded && lease->recorded[segment->index].segment == segment->id) {
+		/* Its holder may have cut or grown the file: the length it had is what counts. */
+		segment->given = lease->recorded[segment->index].pages;
+		return pool_set_length(segment, lease->recorded[segment->index].length);
+	}
+	if (lease->is_unknown)
+		lease->asked += segment->given * segment->pool->config.page_size;
+	return 0;
+}
+
+int lease_finish_adoption(struct lease_table *table, struct journal *journal)
+{
+	LIST_FOR_EACH_SAFE(pos, &table->leases)
+	{
+		struct lease *lease = LEASE_OF(pos);
+		free(steal_pointer(&lease->recorded));
+		if (lease->segments_out == 0) {
+			forget(table, lease);
+		} else if (lease->segments_out < lease->segment_count &&
+		           lease->state != HPZ_STATE_RETURNING) {
+			log_warning("lease %" PRIu64 " (%s) was not whole: its memory is taken back",
+			        lease->id, lease->label);
+			lease->state = HPZ_STATE_RETURNING;
+		}
+	}
+	uint64_t now_us = clock_get_ns(CLOCK_BOOTTIME) / 1000;
+	table->next_id = MAX(table->next_id, now_us);
+	int r = add_range(table, table->next_id, table->next_id);
+	if (r < 0)
+		return r;
+	table->journal = journal;
+	return 0;
+}
+
+/* ---- life ---- */
+
+static void write_end(struct lease_table *table, uint64_t id)
+{
+	struct journal_end record = {sizeof record, 0, id};
+	write_or_log(table, id, JOURNAL_END, &record, sizeof record);
+}
+
+/* Nobody outside has seen these yet, so that they may be reused needs no proof; that they are zero is not
+ * certain. */
+static void take_back(struct pool_segment **segments, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		int r = pool_set_state(segments[i], SEGMENT_DIRTY);
+		if (r < 0)
+			log_error("segment %" PRIu64 " cannot be taken back: %s", segments[i]->id,
+			        strerror(-r));
+	}
+}
+
+static int rename_all(
+        struct lease *lease, struct pool_segment **segments, const uint64_t *given_pages, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		segments[i]->lease = lease->id;
+		segments[i]->index = (uint32_t)i;
+		segments[i]->given = given_pages[i];
+		int r = pool_set_state(segments[i], SEGMENT_LEASED);
+		if (r < 0) {
+			take_back(segments, i);
+			return r;
+		}
+		lease->segments[i] = segments[i];
+	}
+	return 0;
+}
+
+int lease_grant(struct lease_table *table, const struct lease *draft, struct pool_segment **segments,
+        const uint64_t *given_pages, size_t count, struct lease **ret_lease)
+{
+	struct lease *lease = malloc(sizeof *lease);
+	if (!lease)
+		return -ENOMEM;
+	*lease = *draft;
+	list_init(&lease->link);
+	list_init(&lease->hash_link);
+	lease->id = table->next_id;
+	lease->state = HPZ_STATE_OFFERED;
+	lease->granted_boot_ns = clock_get_ns(CLOCK_BOOTTIME);
+	lease->segments = calloc(count, sizeof *segments);
+	lease->segment_count = lease->segments_out = count;
+	int r = lease->segments ? write_lease(table->journal, lease, segments, given_pages, count, 1)
+	                        : -ENOMEM;
+	if (r < 0) {
+		free_lease(lease);
+		return r;
+	}
+	table->next_id++; /* in the journal: never given again, whatever happens */
+	table->ranges[table->range_count - 1].next = table->next_id;
+	r = rename_all(lease, segments, given_pages, count);
+	if (r < 0) {
+		write_end(table, lease->id);
+		free_lease(lease);
+		return r;
+	}
+	insert(table, lease);
+	table->granted++;
+	*ret_lease = lease;
+	return 0;
+}
+
+void lease_set_state(struct lease_table *table, struct lease *lease, enum hpz_lease_state state)
+{
+	if (lease->state == state)
+		return;
+	lease->state = state;
+	write_state(table, lease);
+}
+
+void lease_set_opened(struct lease_table *table, struct lease *lease)
+{
+	if (lease->was_opened)
+		return;
+	lease->was_opened = true;
+	if (lease->state == HPZ_STATE_OFFERED) {
+		lease->state = HPZ_STATE_LEASED;
+		lease->bound = NULL; /* a path lease: whoever opened it knows of it */
+	}
+	write_state(table, lease);
+}
+
+int lease_set_owner(struct lease_table *table, struct lease *lease, int32_t pid, uint64_t pid_start,
+        uint32_t flags, const char *comm)
+{
+	struct journal_owner record = {
+	        .size = sizeof record, .pid = pid, .id = lease->id, .pid_start = pid_start, .flags = flags};
+	set_bytes(record.comm, sizeof record.comm, comm);
+	int r = journal_append(table->journal, JOURNAL_OWNER, &record, sizeof record, NULL, 0);
+	if (r < 0)
+		return r;
+	lease->pid = pid;
+	lease->pid_start = pid_start;
+	lease->flags = flags;
+	snprintf(lease->comm, sizeof lease->comm, "%s", comm);
+	return 0;
+}
+
+void lease_drop_segment(struct lease *lease, struct pool_segment *segment)
+{
+	for (size_t i = 0; i < lease->segment_count; i++) {
+		if (lease->segments[i] != segment)
+			continue;
+		lease->segments[i] = NULL;
+		lease->segments_out--;
+	}
+}
+
+void lease_end(struct lease_table *table, struct lease *lease)
+{
+	write_end(table, lease->id);
+	forget(table, lease);
+}

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * lease.h - who holds what, and the journal that remembers it.
+ * Owns the table of leases, their ids and their records. Does not open, link or probe a file (handoff does),
+ * and does not decide (policy does).
+ */
+#ifndef HPZ_LEASE_H
+#define HPZ_LEASE_H
+
+#include "hpz.h"
+#include "journal.h"
+#include "pool.h"
+#include "worker.h"
+
+struct handoff_lease;
+
+struct lease {
+	struct list link;      /* lease_table.leases, by id */
+	struct list hash_link; /* by id */
+	uint64_t id;
+	enum hpz_lease_state state;
+	char label[HPZ_LABEL_MAX + 1]; /* "?": owner unknown, the journal was lost */
+	char key[HPZ_KEY_MAX + 1];
+	char comm[17]; /* the owner's, or the asker's */
+	uint32_t uid, gid;
+	int32_t pid; /* owner process; 0: none */
+	uint64_t pid_start;
+	uint32_t flags;   /* HPZ_LEASE_* */
+	uint32_t deliver; /* enum hpz_deliver */
+	uint32_t file_uid, file_gid, file_mode;
+	int64_t open_timeout_ms;
+	uint64_t asked;           /* bytes */
+	uint64_t granted_boot_ns; /* CLOCK_BOOTTIME */
+	char token[SEGMENT_TOKEN];
+	bool has_token;
+	bool was_opened;   /* path */
+	bool is_unknown;   /* no record of it: ends when proven unused */
+	bool is_recovered; /* granted by an hpzd that is gone */
+
+	struct pool_segment **segments; /* in order; NULL: back already */
+	size_t segment_count;
+	size_t segments_out;
+	struct journal_segment *recorded; /* while adopting: what the journal says of each */
+
+	void *bound;                   /* the connection it ends with; NULL: none. Compared, never followed */
+	struct handoff_lease *handoff; /* handoff's */
+
+	struct worker_holder holders[WORKER_HOLDERS_MAX];
+	size_t holder_count;
+};
+
+struct lease_table {
+	struct list leases;
+	struct list *hash;
+	size_t count;
+	struct journal *journal; /* borrowed */
+	uint64_t next_id;
+	struct lease_range {
+		uint64_t first, next;
+	} * ranges; /* ids of this boot; the last one is this run's */
+	size_t range_count;
+	uint64_t granted;
+};
+
+int lease_init_table(struct lease_table *table);
+/* Forgets everything; journal and disk keep it. Leases' handoffs must be gone. */
+void lease_deinit_table(struct lease_table *table);
+
+/* ---- at start ---- */
+
+/* One record of the journal, in order. Types that are not leases' are ignored. */
+void lease_read_record(struct lease_table *table, enum journal_type type, const void *payload, size_t bytes);
+/* A name found in leased/: finds its lease, or makes one whose owner is unknown. */
+int lease_adopt_segment(struct lease_table *table, struct pool_segment *segment);
+/*
+ * All names are in: leases without any segment are dropped, incomplete ones are marked returning. Starts this
+ * run's ids and writes to the journal from now on.
+ */
+int lease_finish_adoption(struct lease_table *table, struct journal *journal);
+/* Everything alive, for a compaction. */
+void lease_write_all(struct journal *journal, void *table);
+/* Bytes a compacted journal would have, roughly. */
+uint64_t lease_get_journal_bytes(const struct lease_table *table);
+
+/* ---- life ---- */
+
+/*
+ * Takes the segments (all clean) into a new lease: journal first, then one rename each. `draft` has
+ * everything but id and segments. On failure the segments that had been renamed are dirty, the others clean,
+ * and *draft is untouched. 0 or negative errno.
+ */
+int lease_grant(struct lease_table *table, const struct lease *draft, struct pool_segment **segments,
+        const uint64_t *given_pages, size_t count, struct lease **ret_lease);
+
+/* State and opened flag, to the journal as well; a failure there is logged and costs only what it would
+ * remember. */
+void lease_set_state(struct lease_table *table, struct lease *lease, enum hpz_lease_state state);
+void lease_set_opened(struct lease_table *table, struct lease *lease);
+int lease_set_owner(struct lease_table *table, struct lease *lease, int32_t pid, uint64_t pid_start,
+        uint32_t flags, const char *comm);
+/* A segment is back (or gone): the lease does not list it any more. */
+void lease_drop_segment(struct lease *lease, struct pool_segment *segment);
+/* All segments are back: END to the journal, forget it. Its handoff must be gone. */
+void lease_end(struct lease_table *table, struct lease *lease);
+
+/* ---- questions ---- */
+
+struct lease *lease_find(const struct lease_table *table, uint64_t id);
+/* A living (not returning) lease of that uid and key; NULL. */
+struct lease *lease_find_key(const struct lease_table *table, uint32_t uid, const char *key);
+/* The first lease with an id of at least `id`; NULL. */
+struct lease *lease_find_from(const struct lease_table *table, uint64_t id);
+/* Whether an id was given this boot. */
+bool lease_is_known_id(const struct lease_table *table, uint64_t id);
+uint64_t lease_get_given(const struct lease *lease); /* bytes, of the segments it still has */
+
+#define LEASE_OF(pos) CONTAINER_OF(pos, struct lease, link)
+
+#endif

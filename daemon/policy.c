@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* policy.c - who gets what, when a pool grows, how urgent work is. Pure. */
+#include "policy.h"
+
+static uint64_t subtract(uint64_t from, uint64_t what)
+{
+	return from > what ? from - what : 0;
+}
+
+static uint64_t count_all(const struct policy_class *class)
+{
+	return class->clean + class->leased + class->dirty + class->filling;
+}
+
+uint64_t policy_get_usable(const struct policy_input *input)
+{
+	uint64_t usable = subtract(input->kernel_free, input->kernel_resv);
+	usable = subtract(usable, input->holes_owed_pages);
+	usable = subtract(usable, input->filling_todo_pages);
+	return subtract(usable, input->mending_todo_pages);
+}
+
+static void add_action(
+        struct policy_plan *plan, enum policy_kind kind, uint64_t segment_pages, uint64_t count)
+{
+	if (count > 0 && plan->action_count < POLICY_ACTIONS_MAX)
+		plan->actions[plan->action_count++] = (struct policy_action){kind, segment_pages, count};
+}
+
+/* Clean segments nobody wants: the stock was changed, or the pool is being drained. */
+static void plan_discards(const struct policy_input *input, struct policy_plan *plan)
+{
+	for (size_t i = 0; i < input->class_count; i++) {
+		const struct policy_class *class = &input->classes[i];
+		uint64_t want = input->is_draining ? 0 : class->want;
+		uint64_t excess = subtract(count_all(class), want);
+		/* What is on its way or in somebody's hands is not counted as there when draining. */
+		if (input->is_draining)
+			excess = class->clean;
+		add_action(plan, POLICY_DISCARD, class->segment_pages,
+		        excess < class->clean ? excess : class->clean);
+	}
+}
+
+/* Missing segments, large ones first, as far as the kernel has pages; a large one it lacks does not stop a
+ * small. */
+static void plan_fills(const struct policy_input *input, struct policy_plan *plan)
+{
+	uint64_t usable = plan->usable_pages;
+	size_t slots = input->free_slots;
+	for (size_t i = input->class_count; i-- > 0;) {
+		const struct policy_class *class = &input->classes[i];
+		uint64_t missing = subtract(class->want, count_all(class));
+		plan->missing_pages += missing * class->segment_pages;
+		uint64_t fits = usable / class->segment_pages;
+		uint64_t count = missing < fits ? missing : fits;
+		usable -= count * class->segment_pages;
+		/* What has no slot yet keeps its pages: the next look will find them. */
+		uint64_t now = count < slots ? count : slots;
+		add_action(plan, POLICY_CREATE, class->segment_pages, now);
+		slots -= (size_t)now;
+		plan->short_pages += (missing - count) * class->segment_pages;
+	}
+	/* What is left of usable would serve a part of what is short. */
+	uint64_t lacking = subtract(plan->short_pages, usable);
+	if (lacking > 0 && input->may_raise && !input->is_raising)
+		add_action(plan, POLICY_RAISE, 1, lacking);
+}
+
+static enum policy_level pick_level(const struct policy_input *input)
+{
+	if (input->waiting_pages > 0)
+		return POLICY_URGENT;
+	return input->clean_pages * 2 < input->target_pages ? POLICY_REFILL : POLICY_IDLE;
+}
+
+void policy_plan(const struct policy_input *input, struct policy_plan *ret_plan)
+{
+	*ret_plan =
+	        (struct policy_plan){.level = pick_level(input), .usable_pages = policy_get_usable(input)};
+	plan_discards(input, ret_plan);
+	if (!input->is_draining)
+		plan_fills(input, ret_plan);
+}
+
+size_t policy_pick_class(
+        const struct policy_class *classes, size_t class_count, uint64_t pages, uint64_t below_pages)
+{
+	for (size_t i = 0; i < class_count; i++) {
+		if (classes[i].segment_pages < pages || classes[i].clean == 0)
+			continue;
+		if (below_pages > 0 && classes[i].segment_pages >= below_pages)
+			break;
+		return i;
+	}
+	return SIZE_MAX;
+}
+
+uint64_t policy_pick_page_size(const uint64_t *sizes, size_t count, uint64_t bytes)
+{
+	for (size_t i = count; i-- > 1;) {
+		uint64_t rest = bytes % sizes[i];
+		uint64_t waste = rest ? sizes[i] - rest : 0;
+		if (waste <= bytes / 8)
+			return sizes[i];
+	}
+	return sizes[0];
+}
+
+uint64_t policy_get_retry_ms(unsigned attempt)
+{
+	/*
+	 * Transient references are gone in microseconds, io_uring's and AF_XDP's up to 55 ms after the
+	 * process (6.18); what lasts longer is somebody who holds on.
+	 */
+	static const uint16_t ladder[] = {1, 5, 20, 60, 200, 500, 1000, 2000, 5000, 10000};
+	size_t last = sizeof ladder / sizeof *ladder - 1;
+	return ladder[attempt < last ? attempt : last];
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * policy.h - who gets what, when a pool grows, how urgent work is.
+ * Pure: const input in, plan out. No clock, no system call, no memory of its own.
+ */
+#ifndef HPZ_POLICY_H
+#define HPZ_POLICY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* How urgent work is, ascending. */
+enum policy_level {
+	POLICY_IDLE,   /* above the low watermark */
+	POLICY_REFILL, /* below it */
+	POLICY_URGENT, /* a lease is waiting */
+};
+
+/* All segments of one length. Counts are segments. */
+struct policy_class {
+	uint64_t segment_pages;
+	uint64_t want; /* the stock's */
+	uint64_t clean, leased, dirty, filling;
+};
+
+struct policy_input {
+	uint64_t target_pages;
+	bool is_draining;
+
+	/* ours */
+	const struct policy_class *classes; /* ascending by segment_pages */
+	size_t class_count;
+	uint64_t clean_pages;
+	uint64_t filling_todo_pages; /* promised to fills under way, not taken from the kernel yet */
+	uint64_t mending_todo_pages; /* promised to dirty segments whose holes are being filled */
+
+	/* others on the same kernel pool */
+	uint64_t kernel_free, kernel_resv;
+	uint64_t holes_owed_pages; /* punched by holders, who may touch them again */
+	uint64_t grown_pages;      /* taken by holders beyond what was given */
+
+	/* demand: what requests wait for, in pages */
+	uint64_t waiting_pages;
+
+	bool may_raise;    /* configured, not running, not backing off */
+	bool is_raising;   /* nr_hugepages is being raised right now */
+	size_t free_slots; /* fills that may be started now */
+};
+
+enum policy_kind {
+	POLICY_CREATE,  /* count segments of segment_pages: fill them */
+	POLICY_DISCARD, /* count clean segments of segment_pages go back to the kernel */
+	POLICY_RAISE,   /* raise nr_hugepages by segment_pages * count */
+};
+
+struct policy_action {
+	enum policy_kind kind;
+	uint64_t segment_pages;
+	uint64_t count;
+};
+#define POLICY_ACTIONS_MAX 96
+
+struct policy_plan {
+	struct policy_action actions[POLICY_ACTIONS_MAX];
+	size_t action_count;
+	enum policy_level level;
+	uint64_t usable_pages;  /* of the kernel's free pages, ours to take */
+	uint64_t missing_pages; /* wanted by the stock, not there and not under way */
+	uint64_t short_pages;   /* of these, what the kernel does not have either */
+};
+
+/* What to do now to come nearer to the stock. Called after every batch of events. */
+void policy_plan(const struct policy_input *input, struct policy_plan *ret_plan);
+
+/*
+ * What a hole in a dirty segment may be filled with: usable pages as policy_plan counts them.
+ */
+uint64_t policy_get_usable(const struct policy_input *input);
+
+/*
+ * The class to serve a request of `pages` from: the exact one, else the smallest larger one, but never one of
+ * `below_pages` or more (0: no such bound): those are kept for somebody who waited longer. SIZE_MAX: none.
+ */
+size_t policy_pick_class(
+        const struct policy_class *classes, size_t class_count, uint64_t pages, uint64_t below_pages);
+
+/* The largest page size that wastes at most an eighth of `bytes`, else the smallest. `sizes` ascending, not
+ * empty. */
+uint64_t policy_pick_page_size(const uint64_t *sizes, size_t count, uint64_t bytes);
+
+/* Delay before look number `attempt` (from 0) at memory that is still held, in ms. */
+uint64_t policy_get_retry_ms(unsigned attempt);
+
+#endif

@@ -1,0 +1,446 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* pool.c - the state of every segment of a pool: names, lists and counts. See pool.h for the law. */
+#include <fcntl.h>
+#include <inttypes.h>
+
+#include "pool.h"
+
+/* ---- classes and books ---- */
+
+static struct pool_class *find_class(const struct pool *pool, uint64_t pages)
+{
+	LIST_FOR_EACH(pos, &pool->classes)
+	{
+		struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
+		if (class->pages == pages)
+			return class;
+	}
+	return NULL;
+}
+
+static struct pool_class *add_class(struct pool *pool, uint64_t pages)
+{
+	struct pool_class *class = find_class(pool, pages);
+	if (class)
+		return class;
+	class = calloc(1, sizeof *class);
+	if (!class)
+		return NULL;
+	class->pages = pages;
+	for (size_t i = 0; i < SEGMENT_STATE_COUNT; i++)
+		list_init(&class->segments[i]);
+	struct list *at = pool->classes.next;
+	while (at != &pool->classes && CONTAINER_OF(at, struct pool_class, link)->pages < pages)
+		at = at->next;
+	list_insert_before(at, &class->link);
+	return class;
+}
+
+void pool_sweep(struct pool *pool)
+{
+	LIST_FOR_EACH_SAFE(pos, &pool->classes)
+	{
+		struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
+		uint64_t all = class->want;
+		for (size_t i = 0; i < SEGMENT_STATE_COUNT; i++)
+			all += class->counts[i];
+		if (all > 0)
+			continue;
+		list_remove(&class->link);
+		free(class);
+	}
+}
+
+static void enter_books(struct pool_segment *segment, enum segment_state state)
+{
+	struct pool *pool = segment->pool;
+	segment->state = state;
+	/* Clean segments are handed out last in, first out: what was cleared last is likeliest to be whole.
+	 */
+	list_prepend(&segment->class->segments[state], &segment->link);
+	segment->class->counts[state]++;
+	pool->segments[state]++;
+	pool->pages[state] += segment->allocated;
+}
+
+static void leave_books(struct pool_segment *segment)
+{
+	struct pool *pool = segment->pool;
+	list_remove(&segment->link);
+	segment->class->counts[segment->state]--;
+	pool->segments[segment->state]--;
+	pool->pages[segment->state] -= segment->allocated;
+}
+
+static void set_allocated(struct pool_segment *segment, uint64_t allocated)
+{
+	segment->pool->pages[segment->state] += allocated - segment->allocated;
+	segment->allocated = allocated;
+}
+
+static struct pool_segment *add_segment(struct pool *pool, const struct segment_name *name, uint64_t pages,
+        uint64_t allocated, enum segment_state state)
+{
+	struct pool_segment *segment = calloc(1, sizeof *segment);
+	if (!segment)
+		return NULL;
+	segment->class = add_class(pool, pages);
+	if (!segment->class) {
+		free(segment);
+		return NULL;
+	}
+	list_init(&segment->link);
+	segment->pool = pool;
+	segment->id = name->id;
+	segment->generation = name->generation;
+	segment->lease = name->lease;
+	segment->index = name->index;
+	segment->pages = segment->given = pages;
+	segment->allocated = allocated;
+	if (pool->next_id <= name->id)
+		pool->next_id = name->id + 1;
+	enter_books(segment, state);
+	return segment;
+}
+
+void pool_forget(struct pool_segment *segment)
+{
+	leave_books(segment);
+	free(segment);
+}
+
+/* ---- names ---- */
+
+static void format_name(const struct pool_segment *segment, enum segment_state state, uint64_t generation,
+        char ret_name[SEGMENT_NAME_MAX])
+{
+	segment_format_name(&(struct segment_name){segment->id, generation, state == SEGMENT_LEASED,
+	                            segment->lease, segment->index},
+	        ret_name);
+}
+
+void pool_get_segment_name(const struct pool_segment *segment, char ret_name[SEGMENT_NAME_MAX])
+{
+	format_name(segment, segment->state, segment->generation, ret_name);
+}
+
+/* ---- transitions ---- */
+
+bool pool_is_transition(enum segment_state from, enum segment_state to)
+{
+	static const bool table[SEGMENT_STATE_COUNT][SEGMENT_STATE_COUNT] = {
+	        [SEGMENT_FILLING] = {[SEGMENT_CLEAN] = true},
+	        /* clean -> dirty: found not to be what it must be. clean -> filling: extended. */
+	        [SEGMENT_CLEAN] = {[SEGMENT_LEASED] = true, [SEGMENT_DIRTY] = true, [SEGMENT_FILLING] = true},
+	        [SEGMENT_LEASED] = {[SEGMENT_DIRTY] = true},
+	        [SEGMENT_DIRTY] = {[SEGMENT_CLEAN] = true},
+	};
+	return table[from][to];
+}
+
+int pool_set_state(struct pool_segment *segment, enum segment_state state)
+{
+	if (!pool_is_transition(segment->state, state))
+		return -EINVAL;
+	char from[SEGMENT_NAME_MAX], to[SEGMENT_NAME_MAX];
+	pool_get_segment_name(segment, from);
+	uint64_t generation = segment->generation + (state == SEGMENT_LEASED);
+	format_name(segment, state, generation, to);
+	int r = segment_rename(&segment->pool->dirs, segment->state, from, state, to);
+	if (r < 0)
+		return r;
+	leave_books(segment);
+	segment->generation = generation;
+	enter_books(segment, state);
+	return 0;
+}
+
+int pool_refresh(struct pool_segment *segment)
+{
+	char name[SEGMENT_NAME_MAX];
+	pool_get_segment_name(segment, name);
+	struct segment_stat st;
+	int r = segment_stat_at(segment->pool->store, &segment->pool->dirs, segment->state, name, &st);
+	if (r < 0)
+		return r;
+	set_allocated(segment, st.allocated);
+	return 0;
+}
+
+/* What a file must be to lie in clean/. */
+static bool is_publishable(const struct segment_stat *st, uint64_t pages)
+{
+	return st->pages == pages && st->allocated == pages && pages > 0 && st->links == 1 &&
+	       st->uid == geteuid() && st->mode == 0;
+}
+
+int pool_publish(struct pool_segment *segment)
+{
+	char name[SEGMENT_NAME_MAX];
+	pool_get_segment_name(segment, name);
+	struct segment_stat st;
+	int r = segment_stat_at(segment->pool->store, &segment->pool->dirs, segment->state, name, &st);
+	if (r < 0)
+		return r;
+	set_allocated(segment, st.allocated);
+	if (!is_publishable(&st, segment->pages))
+		return -EUCLEAN;
+	return pool_set_state(segment, SEGMENT_CLEAN);
+}
+
+int pool_discard(struct pool_segment *segment)
+{
+	char name[SEGMENT_NAME_MAX];
+	pool_get_segment_name(segment, name);
+	if (segment->state == SEGMENT_LEASED)
+		return -EBUSY;
+	int r = segment_unlink(&segment->pool->dirs, segment->state, name);
+	if (r < 0 && r != -ENOENT)
+		return r;
+	pool_forget(segment);
+	return 0;
+}
+
+int pool_create(struct pool *pool, uint64_t pages, struct pool_segment **ret_segment, int *ret_fd)
+{
+	struct segment_name name = {.id = pool->next_id, .generation = 0};
+	char text[SEGMENT_NAME_MAX];
+	segment_format_name(&name, text);
+	_cleanup_fd_ int fd = segment_create(&pool->dirs, text);
+	if (fd < 0) {
+		pool->next_id++; /* whatever is wrong with this name, the next is another */
+		return fd;
+	}
+	struct pool_segment *segment = NULL;
+	if (ftruncate(fd, (off_t)(pages * pool->config.page_size)) == 0)
+		segment = add_segment(pool, &name, pages, 0, SEGMENT_FILLING);
+	if (!segment) {
+		int error = errno ? -errno : -ENOMEM;
+		segment_unlink(&pool->dirs, SEGMENT_FILLING, text);
+		return error;
+	}
+	*ret_segment = segment;
+	*ret_fd = steal_fd(&fd);
+	return 0;
+}
+
+int pool_set_length(struct pool_segment *segment, uint64_t pages)
+{
+	struct pool_class *class = add_class(segment->pool, pages);
+	if (!class)
+		return -ENOMEM;
+	leave_books(segment);
+	segment->class = class;
+	segment->pages = pages;
+	enter_books(segment, segment->state);
+	return 0;
+}
+
+struct pool_segment *pool_find_clean(struct pool *pool, uint64_t segment_pages)
+{
+	struct pool_class *class = find_class(pool, segment_pages);
+	if (!class || list_is_empty(&class->segments[SEGMENT_CLEAN]))
+		return NULL;
+	return CONTAINER_OF(class->segments[SEGMENT_CLEAN].next, struct pool_segment, link);
+}
+
+int pool_open_segment(const struct pool_segment *segment)
+{
+	char name[SEGMENT_NAME_MAX];
+	pool_get_segment_name(segment, name);
+	return segment_open(&segment->pool->dirs, segment->state, name);
+}
+
+/* ---- adoption ---- */
+
+struct adoption {
+	struct pool *pool;
+	enum segment_state state;
+	void (*callback)(struct pool_segment *segment, void *user);
+	void *user;
+};
+
+static int adopt_file(const char *text, void *user)
+{
+	struct adoption *adoption = user;
+	struct pool *pool = adoption->pool;
+	struct segment_name name;
+	struct segment_stat st;
+	char exact[SEGMENT_NAME_MAX];
+	if (segment_parse_name(text, &name) < 0 || name.is_leased != (adoption->state == SEGMENT_LEASED) ||
+	        segment_stat_at(pool->store, &pool->dirs, adoption->state, text, &st) < 0) {
+		pool->foreign_files++;
+		log_warning("pool %s: %s/%s is no file of ours: left alone", pool->name,
+		        segment_get_state_name(adoption->state), text);
+		return 0;
+	}
+	segment_format_name(&name, exact);
+	if (st.pages == 0 && adoption->state != SEGMENT_LEASED) {
+		/* Died between creating it and giving it its length, or somebody cut it: no page, nothing to
+		 * keep. */
+		segment_unlink(&pool->dirs, adoption->state, exact);
+		return 0;
+	}
+	struct pool_segment *segment = add_segment(pool, &name, st.pages, st.allocated, adoption->state);
+	if (!segment)
+		return -ENOMEM;
+	if (adoption->state == SEGMENT_CLEAN && !is_publishable(&st, st.pages)) {
+		log_warning("pool %s: clean segment %s is not as it was left: clearing it again", pool->name,
+		        exact);
+		return pool_set_state(segment, SEGMENT_DIRTY);
+	}
+	if (adoption->callback)
+		adoption->callback(segment, adoption->user);
+	return 0;
+}
+
+static int adopt_state(struct pool *pool, enum segment_state state,
+        void (*callback)(struct pool_segment *segment, void *user), void *user)
+{
+	struct adoption adoption = {pool, state, callback, user};
+	return segment_scan(&pool->dirs, state, adopt_file, &adoption);
+}
+
+int pool_adopt_leased(
+        struct pool *pool, void (*callback)(struct pool_segment *segment, void *user), void *user)
+{
+	return adopt_state(pool, SEGMENT_LEASED, callback, user);
+}
+
+void pool_set_config(struct pool *pool, const struct config_pool *config)
+{
+	pool->config = *config;
+	LIST_FOR_EACH(pos, &pool->classes)
+	CONTAINER_OF(pos, struct pool_class, link)->want = 0;
+	struct config_class wanted[CONFIG_STOCK_MAX + 3];
+	size_t count = config_get_stock(config, config->pages, wanted);
+	for (size_t i = 0; i < count; i++) {
+		struct pool_class *class = add_class(pool, wanted[i].segment_pages);
+		if (class)
+			class->want += wanted[i].count;
+	}
+	pool_sweep(pool);
+}
+
+static void free_pool(struct pool *pool)
+{
+	LIST_FOR_EACH_SAFE(pos, &pool->classes)
+	{
+		struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
+		for (size_t i = 0; i < SEGMENT_STATE_COUNT; i++) {
+			LIST_FOR_EACH_SAFE(at, &class->segments[i])
+			pool_forget(CONTAINER_OF(at, struct pool_segment, link));
+		}
+		list_remove(&class->link);
+		free(class);
+	}
+	segment_close_dirs(&pool->dirs);
+	segment_close_store(pool->store);
+	free(pool);
+}
+
+int pool_open(const struct config_pool *config, const char *config_path, const struct host *host,
+        struct segment_store *store, struct pool **ret_pool, char *ret_error, size_t capacity)
+{
+	if (!host_has_page_size(host, config->page_size)) {
+		snprintf(ret_error, capacity, "%s:%u: pool %s: this kernel has no huge pages of that size",
+		        config_path, config->page_size_line, config->name);
+		return -EINVAL;
+	}
+	if (!host_has_node(host, config->node)) {
+		snprintf(ret_error, capacity, "%s:%u: pool %s: this machine has no NUMA node %" PRId32,
+		        config_path, config->node_line ? config->node_line : config->line, config->name,
+		        config->node);
+		return -EINVAL;
+	}
+	struct pool *pool = calloc(1, sizeof *pool);
+	if (!pool)
+		return -ENOMEM;
+	list_init(&pool->classes);
+	pool->dirs = (struct segment_dirs){.fds = {-1, -1, -1, -1}};
+	pool->host = host;
+	pool->store = store;
+	store->references++;
+	snprintf(pool->name, sizeof pool->name, "%s", config->name);
+	/* Unique for the boot like lease ids, so that a name never meets its predecessor. */
+	pool->next_id = clock_get_ns(CLOCK_BOOTTIME) / 1000;
+	pool_set_config(pool, config);
+	int r = segment_open_dirs(store, config->node, &pool->dirs);
+	const enum segment_state adopted[] = {SEGMENT_FILLING, SEGMENT_DIRTY, SEGMENT_CLEAN};
+	for (size_t i = 0; r >= 0 && i < ARRAY_SIZE(adopted); i++)
+		r = adopt_state(pool, adopted[i], NULL, NULL);
+	if (r < 0) {
+		snprintf(ret_error, capacity, "%s:%u: pool %s: cannot adopt what is on %s: %s", config_path,
+		        config->line, config->name, store->path, strerror(-r));
+		free_pool(pool);
+		return r;
+	}
+	*ret_pool = pool;
+	return 0;
+}
+
+void pool_close(struct pool *pool)
+{
+	if (pool)
+		free_pool(pool);
+}
+
+/* ---- what others want to know ---- */
+
+size_t pool_get_classes(const struct pool *pool, struct policy_class storage[POOL_CLASSES_MAX])
+{
+	size_t count = 0;
+	LIST_FOR_EACH(pos, &pool->classes)
+	{
+		const struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
+		if (count == POOL_CLASSES_MAX)
+			break;
+		storage[count++] = (struct policy_class){
+		        .segment_pages = class->pages,
+		        .want = class->want,
+		        .clean = class->counts[SEGMENT_CLEAN],
+		        .leased = class->counts[SEGMENT_LEASED],
+		        .dirty = class->counts[SEGMENT_DIRTY],
+		        .filling = class->counts[SEGMENT_FILLING],
+		};
+	}
+	return count;
+}
+
+void pool_count_holders(struct pool *pool, uint64_t *ret_holes, uint64_t *ret_grown)
+{
+	uint64_t holes = 0, grown = 0;
+	LIST_FOR_EACH(pos, &pool->classes)
+	{
+		struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
+		LIST_FOR_EACH(at, &class->segments[SEGMENT_LEASED])
+		{
+			struct pool_segment *segment = CONTAINER_OF(at, struct pool_segment, link);
+			pool_refresh(segment);
+			if (segment->allocated < segment->given)
+				holes += segment->given - segment->allocated;
+			else if (segment->allocated > segment->pages)
+				grown += segment->allocated - segment->pages;
+		}
+	}
+	*ret_holes = holes;
+	*ret_grown = grown;
+}
+
+uint64_t pool_get_total(const struct pool *pool)
+{
+	uint64_t total = 0;
+	for (size_t i = 0; i < SEGMENT_STATE_COUNT; i++)
+		total += pool->pages[i];
+	return total;
+}
+
+uint64_t pool_get_largest_clean(const struct pool *pool)
+{
+	for (const struct list *pos = pool->classes.prev; pos != &pool->classes; pos = pos->prev) {
+		const struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
+		if (class->counts[SEGMENT_CLEAN] > 0)
+			return class->pages;
+	}
+	return 0;
+}

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * pool.h - all hpz pages of one (NUMA node, page size), and the state of every segment.
+ *
+ * Theory of operation
+ *
+ * The state of a segment is the directory its name is in. One rename is one transition; memory follows the
+ * disk, never the other way round: pool_set_state() renames first and changes the books only when that
+ * worked. So a daemon that dies at any instruction finds at its next start exactly what the last rename said.
+ *
+ *   filling   pages being allocated: zero pages and holes only (the kernel zeroes in fallocate)
+ *   clean     every page allocated and zero, on the right node: may be handed out
+ *   leased    handed out, or about to be, or returning
+ *   dirty     back, reuse proven safe; waiting for or under clearing; may have holes
+ *
+ *   filling -> clean -> leased -> dirty -> clean; (unlink) from anywhere but leased, and from leased only by
+ * name
+ *
+ * A name enters clean/ only after fill or clear finished and fenced, and leaves it before any descriptor or
+ * link for an outsider exists. A name leaves leased/ only with the proof that nobody can reach the memory.
+ * Between transitions the files of filling, clean and dirty are root's, mode 0, with one link.
+ *
+ * The pool owns names, lists and counts. It starts no work (reconcile does) and touches no byte. Only files
+ * that nobody else can hold are renamed or unlinked here, so nothing here waits for a client.
+ */
+#ifndef HPZ_POOL_H
+#define HPZ_POOL_H
+
+#include "config.h"
+#include "host.h"
+#include "policy.h"
+#include "segment.h"
+
+struct pool_class {
+	struct list link;                          /* pool->classes, ascending by pages */
+	struct list segments[SEGMENT_STATE_COUNT]; /* struct pool_segment.link */
+	uint64_t counts[SEGMENT_STATE_COUNT];
+	uint64_t pages;
+	uint64_t want;
+};
+
+struct pool_segment {
+	struct list link; /* in its class, by state */
+	struct pool *pool;
+	struct pool_class *class;
+	enum segment_state state;
+	uint64_t id;
+	uint64_t generation;
+	uint64_t pages;     /* length of the file */
+	uint64_t allocated; /* pages the kernel has given it, when last looked at */
+
+	/* leased */
+	uint64_t lease;
+	uint32_t index;
+	uint64_t given; /* pages, at most `pages` */
+
+	/* work: set by reconcile and lease, cleared when it is done */
+	bool is_busy;    /* a worker has it */
+	void *job;       /* which; NULL: none, or not one that can be stopped */
+	bool is_waiting; /* for pages (a dirty one with holes) or for a retry */
+	unsigned deaths; /* workers lost over it */
+};
+
+struct pool {
+	char name[64];
+	struct config_pool config;
+	struct segment_store *store;
+	struct segment_dirs dirs;
+	const struct host *host;
+	void *owner; /* who works on it: reconcile's */
+
+	struct list classes;
+	uint64_t pages[SEGMENT_STATE_COUNT]; /* allocated, by state, when last looked at */
+	uint64_t segments[SEGMENT_STATE_COUNT];
+	uint64_t next_id;
+
+	bool is_draining;
+
+	/* demand, set by request: who waits for memory of this pool */
+	uint32_t waiting;
+	uint64_t waiting_pages; /* what the one who waits longest asked for */
+
+	/* work under way, kept by reconcile */
+	unsigned clear_jobs, fill_jobs;
+	uint64_t filling_todo, mending_todo; /* pages promised to it */
+	uint64_t fill_retry_ns;              /* not before; CLOCK_MONOTONIC */
+
+	/* nr_hugepages: what we raised it by, and what is being done about it */
+	uint64_t raised;
+	bool is_raising;
+	uint64_t raise_retry_ns; /* not before; CLOCK_MONOTONIC */
+	unsigned raise_failures;
+
+	struct policy_plan plan;     /* the last one, for status */
+	char message[512];           /* what is missing, for people */
+	struct host_counters kernel; /* when last looked at */
+	uint64_t foreign_files;
+};
+
+/*
+ * Opens directories and adopts what is in them, except leased/: pool_adopt_leased(). A clean file that is not
+ * whole, or that somebody was given, becomes dirty. ret_error: FILE:LINE text. 0 or negative errno.
+ */
+int pool_open(const struct config_pool *config, const char *config_path, const struct host *host,
+        struct segment_store *store, struct pool **ret_pool, char *ret_error, size_t capacity);
+/* Forgets everything; the disk keeps it. */
+void pool_close(struct pool *pool);
+
+/* Adopts every name in leased/: calls back with each segment (state leased, given unknown: its length). */
+int pool_adopt_leased(
+        struct pool *pool, void (*callback)(struct pool_segment *segment, void *user), void *user);
+
+/* New target and stock, after a reload. */
+void pool_set_config(struct pool *pool, const struct config_pool *config);
+
+/* A new file in filling/ of that many pages; its descriptor in ret_fd, the caller's. 0 or negative errno. */
+int pool_create(struct pool *pool, uint64_t pages, struct pool_segment **ret_segment, int *ret_fd);
+
+/*
+ * The one setter: renames, then keeps the books. For SEGMENT_LEASED the segment's lease, index and given are
+ * set before, and the generation counts up. On failure nothing changes. 0 or negative errno.
+ */
+int pool_set_state(struct pool_segment *segment, enum segment_state state);
+/* Whether the life of a segment knows this step. */
+bool pool_is_transition(enum segment_state from, enum segment_state to);
+
+/*
+ * Looks at the file and makes it clean if it is whole, root's, mode 0, with one link. -EUCLEAN: it is not; or
+ * another negative errno.
+ */
+int pool_publish(struct pool_segment *segment);
+
+/* Unlinks a segment that nobody outside can hold, and forgets it. On failure it stays. */
+int pool_discard(struct pool_segment *segment);
+/* Forgets a segment whose name is gone already. */
+void pool_forget(struct pool_segment *segment);
+
+/* The first clean segment of a class; NULL. Borrowed. */
+struct pool_segment *pool_find_clean(struct pool *pool, uint64_t segment_pages);
+/* The length a leased file has when it comes back whole: its holder may have changed it meanwhile. */
+int pool_set_length(struct pool_segment *segment, uint64_t pages);
+/* Forgets classes that have neither segments nor a place in the stock. Nothing else frees a class. */
+void pool_sweep(struct pool *pool);
+/* Looks at the file again: allocated pages. 0 or negative errno. */
+int pool_refresh(struct pool_segment *segment);
+int pool_open_segment(const struct pool_segment *segment);
+void pool_get_segment_name(const struct pool_segment *segment, char ret_name[SEGMENT_NAME_MAX]);
+
+/* All classes as the policy wants them. `storage` is the caller's; returns the count. */
+#define POOL_CLASSES_MAX 256
+size_t pool_get_classes(const struct pool *pool, struct policy_class storage[POOL_CLASSES_MAX]);
+
+/*
+ * What holders punched (owed to them) and what they took beyond what was given, in pages, by looking at every
+ * leased file. Read the kernel's counters before, never after: then a page punched meanwhile is counted as
+ * owed but not yet as free.
+ */
+void pool_count_holders(struct pool *pool, uint64_t *ret_holes, uint64_t *ret_grown);
+
+/* Allocated pages over all states. */
+uint64_t pool_get_total(const struct pool *pool);
+uint64_t pool_get_largest_clean(const struct pool *pool); /* pages */
+
+#define POOL_FOR_EACH(class_, pool_) LIST_FOR_EACH(class_, &(pool_)->classes)
+
+#endif

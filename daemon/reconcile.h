@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * reconcile.h - brings pools nearer to their stock, once after each batch of events.
+ * A handler only marks; here inventory and config go into policy_plan, and what comes out is started: fills,
+ * clears, discards, raising nr_hugepages. Owns all memory jobs and the calibration. Serves no request (a
+ * callback does).
+ */
+#ifndef HPZ_RECONCILE_H
+#define HPZ_RECONCILE_H
+
+#include "handoff.h"
+
+struct reconcile_callbacks {
+	/* Before the plan: whoever waits may be served from what is clean now. */
+	void (*serve)(void *user);
+	/* After it: states are settled until the next event. */
+	void (*settled)(void *user);
+	void *user;
+};
+
+struct reconcile {
+	uv_loop_t *loop;
+	const struct host *host;
+	struct crew *crew;
+	struct handoff *handoff;
+	struct lease_table *leases;
+	struct journal *journal;
+	struct reconcile_callbacks callbacks;
+
+	struct pool **pools;
+	size_t pool_count;
+	struct list *stores; /* struct segment_store.link */
+
+	uv_prepare_t prepare;
+	uv_timer_t tick;     /* while something is short or being retried */
+	struct list watches; /* files of sysfs */
+	bool is_marked, is_stopping, is_started;
+	bool has_leftovers; /* workers of a dead hpzd live on: nothing is started */
+
+	char wanted_method[32]; /* config: "auto" or a name */
+	int method;             /* row of zero_methods; -1: none yet, or none works */
+	bool is_calibrated;
+	struct worker_done calibration;
+
+	unsigned works; /* uv_queue_work under way */
+	uint64_t bytes_cleared, bytes_filled;
+};
+
+/* Nothing runs yet; pools are added before reconcile_start() or later. */
+void reconcile_init(struct reconcile *reconcile, uv_loop_t *loop, const struct host *host, struct crew *crew,
+        struct handoff *handoff, struct lease_table *leases, const struct reconcile_callbacks *callbacks);
+int reconcile_add_pool(struct reconcile *reconcile, struct pool *pool);
+/* Takes a pool without work and without leases off. */
+void reconcile_remove_pool(struct reconcile *reconcile, struct pool *pool);
+/* Waits for leftovers of a dead hpzd, calibrates, then works. */
+void reconcile_start(struct reconcile *reconcile, struct journal *journal, const char *method);
+/* Another method of clearing, after a reload: "auto" or a name. */
+void reconcile_set_method(struct reconcile *reconcile, const char *method);
+/* Starts nothing any more. Handles are closed; whoever runs the loop waits for that. */
+void reconcile_stop(struct reconcile *reconcile);
+void reconcile_deinit(struct reconcile *reconcile);
+
+/* Something changed: look before the loop waits again. */
+void reconcile_mark(struct reconcile *reconcile);
+
+/* A record of the journal, while it is read: what an earlier hpzd raised. The pools exist already. */
+void reconcile_read_record(
+        struct reconcile *reconcile, enum journal_type type, const void *payload, size_t bytes);
+
+/* Lowers nr_hugepages by what was raised; -EAGAIN while that is under way, 0 when nothing is left to give. */
+int reconcile_give_back(struct reconcile *reconcile, struct pool *pool);
+
+/* Stock full, nothing returning, nobody waiting. */
+bool reconcile_is_idle(const struct pool *pool, const struct lease_table *leases);
+/* Nothing but leased memory is left. */
+bool reconcile_is_drained(const struct pool *pool);
+uint64_t reconcile_get_returning(const struct pool *pool, const struct lease_table *leases); /* pages */
+
+const char *reconcile_get_method(
+        const struct reconcile *reconcile); /* "" before calibration or if none works */
+
+#endif

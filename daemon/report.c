@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* report.c - puts what hpzd has and does into wire structs. */
+#include <inttypes.h>
+
+#include "report.h"
+
+void report_segment(
+        const struct lease *lease, size_t index, int32_t descriptor, struct hpz_wire_segment *ret_record)
+{
+	const struct pool_segment *segment = lease->segments[index];
+	*ret_record = (struct hpz_wire_segment){
+	        .size = sizeof *ret_record, .record = HPZ_RECORD_SEGMENT, .descriptor = descriptor};
+	if (!segment)
+		return;
+	ret_record->page_size = segment->pool->config.page_size;
+	ret_record->bytes = segment->given * segment->pool->config.page_size;
+	ret_record->generation = segment->generation;
+	ret_record->node = segment->pool->config.node;
+	if (!lease->has_token || lease->state == HPZ_STATE_RETURNING)
+		return;
+	char path[HPZ_WIRE_PATH + 1];
+	segment_format_out_path(segment->pool->store, lease->token, (uint32_t)index, path, sizeof path);
+	proto_set_text(ret_record->path, sizeof ret_record->path, path);
+}
+
+/* ---- list ---- */
+
+static void count_pages(const struct lease *lease, uint64_t *ret_holes, uint64_t *ret_grown)
+{
+	*ret_holes = *ret_grown = 0;
+	for (size_t i = 0; i < lease->segment_count; i++) {
+		struct pool_segment *segment = lease->segments[i];
+		if (!segment)
+			continue;
+		pool_refresh(segment);
+		if (segment->allocated < segment->given)
+			*ret_holes += segment->given - segment->allocated;
+		else if (segment->allocated > segment->pages)
+			*ret_grown += segment->allocated - segment->pages;
+	}
+}
+
+static void report_lease(const struct lease *lease, struct hpz_wire_lease_record *record)
+{
+	*record = (struct hpz_wire_lease_record){
+	        .size = sizeof *record,
+	        .record = HPZ_RECORD_LEASE,
+	        .id = lease->id,
+	        .given = lease_get_given(lease),
+	        .asked = lease->asked,
+	        .age_ms = (clock_get_ns(CLOCK_BOOTTIME) - lease->granted_boot_ns) / NS_PER_MS,
+	        .state = lease->state,
+	        .deliver = lease->deliver,
+	        .flags = lease->flags,
+	        .uid = lease->uid,
+	        .pid = lease->pid,
+	        .segments = (uint32_t)lease->segments_out,
+	        .holders = (uint32_t)lease->holder_count,
+	};
+	count_pages(lease, &record->holes, &record->grown);
+	proto_set_text(record->label, sizeof record->label, lease->label);
+	proto_set_text(record->comm, sizeof record->comm, lease->comm);
+}
+
+static size_t report_one(const struct lease *lease, unsigned char *at)
+{
+	struct hpz_wire_lease_record *record = (struct hpz_wire_lease_record *)at;
+	report_lease(lease, record);
+	struct hpz_wire_segment *segment = (struct hpz_wire_segment *)(record + 1);
+	for (size_t i = 0; i < lease->segment_count; i++) {
+		if (lease->segments[i])
+			report_segment(lease, i, -1, segment++);
+	}
+	struct hpz_wire_holder *holder = (struct hpz_wire_holder *)segment;
+	for (size_t i = 0; i < lease->holder_count; i++, holder++) {
+		char comm[sizeof lease->holders[i].comm + 1] = "";
+		memcpy(comm, lease->holders[i].comm, sizeof lease->holders[i].comm);
+		*holder = (struct hpz_wire_holder){.size = sizeof *holder,
+		        .record = HPZ_RECORD_HOLDER,
+		        .pid = lease->holders[i].pid,
+		        .fd = lease->holders[i].fd};
+		proto_set_text(holder->comm, sizeof holder->comm, comm);
+	}
+	return (size_t)((unsigned char *)holder - at);
+}
+
+size_t report_list(struct lease_table *leases, uint64_t cursor, void *buffer, size_t capacity)
+{
+	struct hpz_wire_listed *head = buffer;
+	*head = (struct hpz_wire_listed){.size = sizeof *head};
+	size_t used = sizeof *head;
+	struct lease *first = lease_find_from(leases, cursor);
+	for (struct list *pos = first ? &first->link : &leases->leases; pos != &leases->leases;
+	        pos = pos->next) {
+		const struct lease *lease = LEASE_OF(pos);
+		size_t needed = sizeof(struct hpz_wire_lease_record) +
+		                lease->segments_out * sizeof(struct hpz_wire_segment) +
+		                lease->holder_count * sizeof(struct hpz_wire_holder);
+		if (used + needed > capacity) {
+			head->cursor = lease->id;
+			break;
+		}
+		used += report_one(lease, (unsigned char *)buffer + used);
+		head->records += 1 + (uint32_t)lease->segments_out + (uint32_t)lease->holder_count;
+	}
+	return used;
+}
+
+/* ---- status ---- */
+
+/* Holes of leased segments; the pool's counts are refreshed with it. */
+static void report_pool(struct reconcile *reconcile, struct pool *pool, struct hpz_wire_pool *record)
+{
+	uint64_t holes = 0, grown = 0;
+	struct host_counters kernel = pool->kernel;
+	host_get_counters(reconcile->host, pool->config.node, pool->config.page_size, &kernel);
+	pool_count_holders(pool, &holes, &grown);
+	LIST_FOR_EACH(pos, &pool->classes)
+	{
+		struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
+		LIST_FOR_EACH(at, &class->segments[SEGMENT_FILLING])
+		pool_refresh(CONTAINER_OF(at, struct pool_segment, link));
+	}
+	*record = (struct hpz_wire_pool){
+	        .size = sizeof *record,
+	        .record = HPZ_RECORD_POOL,
+	        .page_size = pool->config.page_size,
+	        .node = pool->config.node,
+	        .waiting = pool->waiting,
+	        .target = pool->config.pages,
+	        .total = pool_get_total(pool),
+	        .clean = pool->pages[SEGMENT_CLEAN],
+	        .leased = pool->pages[SEGMENT_LEASED],
+	        .returning = reconcile_get_returning(pool, reconcile->leases),
+	        .dirty = pool->pages[SEGMENT_DIRTY],
+	        .filling = pool->pages[SEGMENT_FILLING],
+	        .holes = holes,
+	        .raised = pool->raised,
+	        .kernel_nr = kernel.nr,
+	        .kernel_free = kernel.free,
+	        .kernel_resv = kernel.resv,
+	        .largest_clean = pool_get_largest_clean(pool) * pool->config.page_size,
+	        .clean_segments = (uint32_t)pool->segments[SEGMENT_CLEAN],
+	        .idle = reconcile_is_idle(pool, reconcile->leases),
+	};
+	proto_set_text(record->name, sizeof record->name, pool->name);
+	proto_set_text(record->mount, sizeof record->mount, pool->store->path);
+	proto_set_text(record->message, sizeof record->message, pool->message);
+}
+
+static void report_message(const struct reconcile *reconcile, char ret_text[HPZ_WIRE_TEXT])
+{
+	ret_text[0] = '\0';
+	if (reconcile->pool_count == 0)
+		snprintf(ret_text, HPZ_WIRE_TEXT,
+		        "no pool is configured: add a [pool NAME] section to the configuration and reload");
+	else if (reconcile->has_leftovers)
+		snprintf(ret_text, HPZ_WIRE_TEXT, "waiting for the workers of an earlier hpzd to end");
+}
+
+size_t report_status(struct reconcile *reconcile, struct hpz_wire_status *ret_status)
+{
+	char message[HPZ_WIRE_TEXT];
+	*ret_status = (struct hpz_wire_status){
+	        .size = sizeof *ret_status,
+	        .pools = (uint32_t)reconcile->pool_count,
+	        .leases_granted = reconcile->leases->granted,
+	        .bytes_cleared = reconcile->bytes_cleared,
+	        .bytes_filled = reconcile->bytes_filled,
+	        .worker_deaths = crew_get_deaths(reconcile->crew),
+	        .leases = (uint32_t)reconcile->leases->count,
+	        .workers = crew_get_worker_count(reconcile->crew),
+	};
+	report_message(reconcile, message);
+	proto_set_text(ret_status->version, sizeof ret_status->version, HPZ_VERSION);
+	proto_set_text(ret_status->proof, sizeof ret_status->proof, handoff_get_proof(reconcile->handoff));
+	proto_set_text(ret_status->method, sizeof ret_status->method, reconcile_get_method(reconcile));
+	proto_set_text(ret_status->message, sizeof ret_status->message, message);
+	struct hpz_wire_pool *records = (struct hpz_wire_pool *)(ret_status + 1);
+	for (size_t i = 0; i < reconcile->pool_count; i++)
+		report_pool(reconcile, reconcile->pools[i], &records[i]);
+	return sizeof *ret_status + reconcile->pool_count * sizeof *records;
+}

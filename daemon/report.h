@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* report.h - puts what hpzd has and does into wire structs. Reads everything, changes nothing. */
+#ifndef HPZ_REPORT_H
+#define HPZ_REPORT_H
+
+#include "proto.h"
+#include "reconcile.h"
+
+/* One segment of a lease that is still out; zero pages when it is back already. */
+void report_segment(
+        const struct lease *lease, size_t index, int32_t descriptor, struct hpz_wire_segment *ret_record);
+
+/* A page of the list from the lease `cursor` on: struct hpz_wire_listed and its records. Returns the bytes
+ * used. */
+size_t report_list(struct lease_table *leases, uint64_t cursor, void *buffer, size_t capacity);
+
+/* struct hpz_wire_status and one record per pool; uptime and connections are left zero. Returns the bytes
+ * used. */
+size_t report_status(struct reconcile *reconcile, struct hpz_wire_status *ret_status);
+
+#endif

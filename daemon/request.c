@@ -1,0 +1,986 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* request.c - what a client may ask, as a table of handlers that return replies. */
+#include <inttypes.h>
+#include <stdarg.h>
+
+#include "log.h"
+#include "report.h"
+#include "request.h"
+#include "size.h"
+
+#define TRIES_MAX 8 /* segments found unfit before a request is given up */
+
+/* A request that could not be answered at once. */
+struct request {
+	struct list link;
+	struct requests *requests;
+	struct session *session;
+	struct request_peer peer; /* pidfd is a copy of its own */
+	uint16_t op;
+	uint64_t id;
+	uv_timer_t timer;
+	union {
+		struct hpz_wire_lease lease;
+		struct hpz_wire_release release;
+		struct hpz_wire_wait wait;
+		struct hpz_wire_drain drain;
+	};
+	struct pool *pool;   /* LEASE: whose memory it waits for */
+	uint64_t pages;      /* LEASE */
+	bool has_given_back; /* DRAIN: nr_hugepages is lowered as far as it goes */
+};
+
+/* ---- replies ---- */
+
+static void *get_payload(struct requests *requests)
+{
+	return requests->reply.bytes + sizeof(struct hpz_wire_head);
+}
+
+static enum request_outcome finish_reply(
+        struct requests *requests, uint16_t op, uint64_t id, size_t payload_size)
+{
+	struct request_reply *reply = &requests->reply;
+	reply->length =
+	        proto_set_head(reply->bytes, op, id, true, HPZ_OK, (uint32_t)reply->fd_count, payload_size);
+	return REQUEST_REPLIED;
+}
+
+static enum request_outcome make_error(
+        struct requests *requests, uint16_t op, uint64_t id, int error, uint32_t leases, const char *text)
+{
+	struct hpz_wire_error *payload = get_payload(requests);
+	*payload = (struct hpz_wire_error){.size = sizeof *payload, .leases = leases};
+	proto_set_text(payload->text, sizeof payload->text, text);
+	requests->reply.fd_count = 0;
+	requests->reply.lease = 0;
+	requests->reply.length =
+	        proto_set_head(requests->reply.bytes, op, id, true, (uint32_t)error, 0, sizeof *payload);
+	return REQUEST_REPLIED;
+}
+
+void request_make_error(struct requests *requests, uint16_t op, uint64_t id, int error, const char *text)
+{
+	make_error(requests, op, id, error, 0, text);
+}
+
+static enum request_outcome refuse(struct requests *requests, const struct hpz_wire_head *head, int error,
+        const char *format, ...) PRINTF(4, 5);
+
+static enum request_outcome refuse(
+        struct requests *requests, const struct hpz_wire_head *head, int error, const char *format, ...)
+{
+	va_list arguments;
+	va_start(arguments, format);
+	vsnprintf(requests->text, sizeof requests->text, format, arguments);
+	va_end(arguments);
+	return make_error(requests, head->op, head->id, error, 0, requests->text);
+}
+
+void request_close_fds(struct request_reply *reply)
+{
+	for (size_t i = 0; i < reply->fd_count; i++)
+		close_fd(reply->fds[i]);
+	reply->fd_count = 0;
+}
+
+/* ---- requests that wait ---- */
+
+static void free_request(uv_handle_t *handle)
+{
+	struct request *request = handle->data;
+	close_fd(request->peer.pidfd);
+	free(request);
+}
+
+static void drop_request(struct request *request)
+{
+	list_remove(&request->link);
+	if (request->pool)
+		reconcile_mark(request->requests->reconcile);
+	uv_close((uv_handle_t *)&request->timer, free_request);
+}
+
+/* What is in requests->reply answers it. */
+static void answer(struct request *request)
+{
+	struct requests *requests = request->requests;
+	struct session *session = request->session;
+	drop_request(request);
+	requests->send(session, &requests->reply);
+}
+
+static struct hpz_wire_head make_head(const struct request *request)
+{
+	return (struct hpz_wire_head){.op = request->op, .id = request->id};
+}
+
+static void on_timeout(uv_timer_t *timer);
+
+static struct request *make_waiting(struct requests *requests, struct session *session,
+        const struct request_peer *peer, const struct hpz_wire_head *head, int64_t timeout_ms)
+{
+	struct request *request = calloc(1, sizeof *request);
+	if (!request)
+		return NULL;
+	request->requests = requests;
+	request->session = session;
+	request->peer = *peer;
+	request->peer.pidfd = peer->pidfd >= 0 ? dup(peer->pidfd) : -1;
+	request->op = head->op;
+	request->id = head->id;
+	uv_timer_init(requests->loop, &request->timer);
+	request->timer.data = request;
+	if (timeout_ms >= 0)
+		uv_timer_start(&request->timer, on_timeout, (uint64_t)timeout_ms, 0);
+	list_append(&requests->waiting, &request->link);
+	return request;
+}
+
+/* ---- lease: which pool ---- */
+
+static bool fits_node(const struct pool *pool, int32_t node)
+{
+	return node == HPZ_WIRE_NODE_ANY || pool->config.node == node;
+}
+
+/* The largest segment the pool has or is to have: more than that cannot be given in one piece. */
+static uint64_t get_largest_pages(const struct pool *pool)
+{
+	uint64_t largest = 0;
+	LIST_FOR_EACH(pos, &pool->classes)
+	largest = MAX(largest, CONTAINER_OF(pos, struct pool_class, link)->pages);
+	return largest;
+}
+
+/* Page sizes of the pools of that node, ascending, each once. */
+static size_t list_page_sizes(
+        const struct requests *requests, int32_t node, uint64_t ret_sizes[CONFIG_POOLS_MAX])
+{
+	size_t count = 0;
+	for (size_t i = 0; i < requests->reconcile->pool_count; i++) {
+		const struct pool *pool = requests->reconcile->pools[i];
+		uint64_t size = pool->config.page_size;
+		size_t at = 0;
+		while (at < count && ret_sizes[at] < size)
+			at++;
+		if (!fits_node(pool, node) || (at < count && ret_sizes[at] == size) ||
+		        count == CONFIG_POOLS_MAX)
+			continue;
+		memmove(&ret_sizes[at + 1], &ret_sizes[at], (count - at) * sizeof *ret_sizes);
+		ret_sizes[at] = size;
+		count++;
+	}
+	return count;
+}
+
+/* Which pool is to serve it: one that can now, with most clean memory; else one that ever could. NULL: none.
+ */
+static struct pool *find_pool(
+        const struct requests *requests, const struct hpz_wire_lease *wire, uint64_t page_size)
+{
+	struct pool *best = NULL;
+	bool is_best_ready = false;
+	uint64_t pages = size_pages(wire->bytes, page_size);
+	for (size_t i = 0; i < requests->reconcile->pool_count; i++) {
+		struct pool *pool = requests->reconcile->pools[i];
+		if (pool->config.page_size != page_size || !fits_node(pool, wire->node) ||
+		        get_largest_pages(pool) < pages)
+			continue;
+		bool is_ready = pool_get_largest_clean(pool) >= pages && !pool->is_draining;
+		bool is_better = !best || (is_ready && !is_best_ready) ||
+		                 (is_ready == is_best_ready &&
+		                         pool->pages[SEGMENT_CLEAN] > best->pages[SEGMENT_CLEAN]);
+		if (is_better) {
+			best = pool;
+			is_best_ready = is_ready;
+		}
+	}
+	return best;
+}
+
+static enum request_outcome refuse_pool(
+        struct requests *requests, const struct hpz_wire_head *head, const struct hpz_wire_lease *wire)
+{
+	char size[SIZE_TEXT], page[SIZE_TEXT], largest_text[SIZE_TEXT];
+	uint64_t largest = 0;
+	bool has_match = false;
+	for (size_t i = 0; i < requests->reconcile->pool_count; i++) {
+		const struct pool *pool = requests->reconcile->pools[i];
+		if (!fits_node(pool, wire->node) ||
+		        (wire->page_size && pool->config.page_size != wire->page_size))
+			continue;
+		has_match = true;
+		largest = MAX(largest, get_largest_pages(pool) * pool->config.page_size);
+	}
+	size_format(wire->bytes, size);
+	if (has_match)
+		return refuse(requests, head, HPZ_ERR_TOO_LARGE,
+		        "%s asked, but the largest segment any pool has is %s: give the pool a larger stock",
+		        size, size_format(largest, largest_text));
+	size_format_exact(wire->page_size, page);
+	if (wire->node == HPZ_WIRE_NODE_ANY)
+		return refuse(requests, head, HPZ_ERR_NO_POOL, "there is no pool%s%s",
+		        wire->page_size ? " with pages of " : "", wire->page_size ? page : "");
+	return refuse(requests, head, HPZ_ERR_NO_POOL, "there is no pool on node %" PRId32 "%s%s", wire->node,
+	        wire->page_size ? " with pages of " : "", wire->page_size ? page : "");
+}
+
+/* The page size is free: the largest that wastes little and has a pool for it, then what is left. */
+static struct pool *choose_pool(const struct requests *requests, const struct hpz_wire_lease *wire)
+{
+	if (wire->page_size)
+		return find_pool(requests, wire, wire->page_size);
+	uint64_t sizes[CONFIG_POOLS_MAX];
+	for (size_t count = list_page_sizes(requests, wire->node, sizes); count > 0;) {
+		uint64_t size = policy_pick_page_size(sizes, count, wire->bytes);
+		struct pool *pool = find_pool(requests, wire, size);
+		if (pool)
+			return pool;
+		size_t at = 0;
+		while (sizes[at] != size)
+			at++;
+		count = at; /* only smaller ones waste less */
+	}
+	return NULL;
+}
+
+/* ---- lease: granting ---- */
+
+static int find_owner(const struct hpz_wire_lease *wire, const struct request_peer *peer, struct lease *draft,
+        int *ret_pidfd)
+{
+	struct host host = {.root = (char *)""};
+	*ret_pidfd = -1;
+	pid_t pid = wire->owner_pid ? wire->owner_pid : peer->pid;
+	host_get_comm(&host, pid, draft->comm);
+	if (wire->owner_pid == 0 && wire->deliver == HPZ_DELIVER_PATH)
+		return 0;
+	if (wire->owner_pid == 0) {
+		draft->pid = peer->pid;
+		draft->pid_start = peer->pid_start;
+		*ret_pidfd = peer->pidfd >= 0 ? dup(peer->pidfd) : -1;
+		return *ret_pidfd < 0 ? -ESRCH : 0;
+	}
+	draft->pid = wire->owner_pid;
+	*ret_pidfd = handoff_open_process(wire->owner_pid, 0);
+	if (*ret_pidfd < 0)
+		return *ret_pidfd;
+	return host_get_start_time(&host, draft->pid, &draft->pid_start);
+}
+
+static void fill_draft(
+        const struct hpz_wire_lease *wire, const struct request_peer *peer, struct lease *draft)
+{
+	proto_get_text(wire->label, sizeof wire->label, draft->label);
+	proto_get_text(wire->key, sizeof wire->key, draft->key);
+	draft->uid = peer->uid;
+	draft->gid = peer->gid;
+	draft->flags = wire->flags;
+	draft->deliver = wire->deliver;
+	draft->file_uid = wire->owner_uid < 0 ? peer->uid : (uint32_t)wire->owner_uid;
+	draft->file_gid = wire->owner_gid < 0 ? peer->gid : (uint32_t)wire->owner_gid;
+	draft->file_mode = wire->mode ? wire->mode : 0600;
+	draft->open_timeout_ms = wire->open_timeout_ms;
+	draft->asked = wire->bytes;
+}
+
+/* The reply with everything about a lease; descriptors are in requests->reply already. */
+static enum request_outcome reply_leased(struct requests *requests, const struct hpz_wire_head *head,
+        const struct lease *lease, uint64_t ready)
+{
+	struct hpz_wire_leased *payload = get_payload(requests);
+	*payload = (struct hpz_wire_leased){
+	        .size = sizeof *payload,
+	        .segments = (uint32_t)lease->segment_count,
+	        .id = lease->id,
+	        .asked = lease->asked,
+	        .given = lease_get_given(lease),
+	        .ready = ready,
+	        .deliver = lease->deliver,
+	};
+	struct hpz_wire_segment *records = (struct hpz_wire_segment *)(payload + 1);
+	for (size_t i = 0; i < lease->segment_count; i++)
+		report_segment(lease, i, requests->reply.fd_count > 0 ? (int32_t)i : -1, &records[i]);
+	requests->reply.lease = lease->id;
+	return finish_reply(
+	        requests, head->op, head->id, sizeof *payload + lease->segment_count * sizeof *records);
+}
+
+static bool lives_with_connection(const struct lease *lease)
+{
+	return lease->deliver == HPZ_DELIVER_FD && !(lease->flags & HPZ_LEASE_UNBOUND);
+}
+
+static int deliver(struct requests *requests, struct lease *lease, bool is_new)
+{
+	requests->reply.fd_count = 0;
+	if (lease->deliver == HPZ_DELIVER_PATH)
+		return is_new ? handoff_link(lease) : 0;
+	int r = handoff_open(lease, is_new, requests->reply.fds);
+	if (r == 0)
+		requests->reply.fd_count = lease->segment_count;
+	return r;
+}
+
+/* One segment, taken and delivered. -EUCLEAN: this one was not fit, another may be. */
+static int grant_one(struct requests *requests, struct pool_segment *segment, struct lease *draft,
+        uint64_t pages, int pidfd, struct session *session, struct lease **ret_lease)
+{
+	struct pool *pool = segment->pool;
+	int r = 0;
+	if (draft->deliver == HPZ_DELIVER_PATH)
+		r = handoff_make_token(draft, pool);
+	struct lease *lease = NULL;
+	if (r == 0)
+		r = lease_grant(requests->leases, draft, &segment, &pages, 1, &lease);
+	if (r < 0) {
+		handoff_drop_token(draft, pool);
+		return r;
+	}
+	r = handoff_watch(requests->handoff, lease, pidfd >= 0 ? dup(pidfd) : -1);
+	if (r < 0) { /* no memory for a watch: nobody has seen it, so it goes back as it came */
+		lease_drop_segment(lease, segment);
+		pool_set_state(segment, SEGMENT_DIRTY);
+		lease_end(requests->leases, lease);
+		return r;
+	}
+	r = deliver(requests, lease, true);
+	if (r < 0) {
+		log_warning("segment %" PRIu64 " of pool %s is not fit to be handed out: %s", segment->id,
+		        pool->name, strerror(-r));
+		handoff_return(requests->handoff, lease, "it could not be handed out");
+		return r;
+	}
+	/* Until it is confirmed, a lost connection is a lost reply: nobody knows of the lease. */
+	lease->bound = session;
+	if (segment->pages > pages)
+		handoff_trim(requests->handoff, segment);
+	*ret_lease = lease;
+	return 0;
+}
+
+static int grant(struct requests *requests, struct pool *pool, const struct hpz_wire_lease *wire,
+        const struct request_peer *peer, struct session *session, uint64_t below_pages,
+        struct lease **ret_lease)
+{
+	struct lease draft = {0};
+	_cleanup_fd_ int pidfd = -1;
+	fill_draft(wire, peer, &draft);
+	int r = find_owner(wire, peer, &draft, &pidfd);
+	if (r < 0)
+		return r;
+	uint64_t pages = size_pages(wire->bytes, pool->config.page_size);
+	for (int tries = 0; tries < TRIES_MAX; tries++) {
+		struct policy_class classes[POOL_CLASSES_MAX];
+		size_t count = pool_get_classes(pool, classes);
+		size_t at = policy_pick_class(classes, count, pages, below_pages);
+		if (at == SIZE_MAX)
+			return -EAGAIN;
+		struct pool_segment *segment = pool_find_clean(pool, classes[at].segment_pages);
+		r = grant_one(requests, segment, &draft, pages, pidfd, session, ret_lease);
+		if (r != -EUCLEAN)
+			return r;
+	}
+	return -EAGAIN;
+}
+
+static enum request_outcome refuse_short(struct requests *requests, const struct hpz_wire_head *head,
+        int error, const struct pool *pool, const struct hpz_wire_lease *wire)
+{
+	char size[SIZE_TEXT], page[SIZE_TEXT], clean[SIZE_TEXT], largest[SIZE_TEXT], dirty[SIZE_TEXT],
+	        fill[SIZE_TEXT];
+	uint64_t page_size = pool->config.page_size;
+	if (pool->is_draining)
+		return refuse(requests, head, HPZ_ERR_DRAINED,
+		        "pool %s is drained: reload or restart hpzd to fill it again", pool->name);
+	return refuse(requests, head, error,
+	        "node %" PRId32
+	        ", pages of %s: %s asked; %s is clean, the largest piece %s; %s is being cleared, %s is "
+	        "being filled, %" PRIu32 " requests wait; wait for it (a time limit), or enlarge pool %s",
+	        pool->config.node, size_format_exact(page_size, page), size_format(wire->bytes, size),
+	        size_format(pool->pages[SEGMENT_CLEAN] * page_size, clean),
+	        size_format(pool_get_largest_clean(pool) * page_size, largest),
+	        size_format(pool->pages[SEGMENT_DIRTY] * page_size, dirty),
+	        size_format(pool->pages[SEGMENT_FILLING] * page_size, fill), pool->waiting, pool->name);
+}
+
+static enum request_outcome refuse_grant(struct requests *requests, const struct hpz_wire_head *head, int r,
+        const struct pool *pool, const struct hpz_wire_lease *wire)
+{
+	if (r == -ESRCH)
+		return refuse(requests, head, HPZ_ERR_INVALID,
+		        "there is no process %" PRId32 " to own the lease", wire->owner_pid);
+	log_error("pool %s: a lease failed: %s", pool->name, strerror(-r));
+	return refuse(requests, head, HPZ_ERR_INTERNAL, "hpzd could not hand out memory: %s", strerror(-r));
+}
+
+/* Whoever waits longest in this pool is not overtaken by one that would eat what it waits for. */
+static uint64_t get_bound(
+        const struct requests *requests, const struct pool *pool, const struct request *self)
+{
+	uint64_t bound = 0;
+	LIST_FOR_EACH(pos, &requests->waiting)
+	{
+		const struct request *request = CONTAINER_OF(pos, struct request, link);
+		if (request == self)
+			break;
+		if (request->op == HPZ_OP_LEASE && request->pool == pool &&
+		        (!bound || request->pages < bound))
+			bound = request->pages;
+	}
+	return bound;
+}
+
+static void count_waiting(struct requests *requests)
+{
+	for (size_t i = 0; i < requests->reconcile->pool_count; i++) {
+		requests->reconcile->pools[i]->waiting = 0;
+		requests->reconcile->pools[i]->waiting_pages = 0;
+	}
+	LIST_FOR_EACH(pos, &requests->waiting)
+	{
+		const struct request *request = CONTAINER_OF(pos, struct request, link);
+		if (request->op != HPZ_OP_LEASE)
+			continue;
+		if (request->pool->waiting++ == 0)
+			request->pool->waiting_pages = request->pages;
+	}
+}
+
+/* The same key again: the same lease, however often the answer got lost. */
+static enum request_outcome answer_key(struct requests *requests, struct session *session,
+        const struct hpz_wire_head *head, const struct hpz_wire_lease *wire, struct lease *lease)
+{
+	if (lease->asked != wire->bytes || lease->deliver != wire->deliver)
+		return refuse(requests, head, HPZ_ERR_KEY_MISMATCH,
+		        "the key belongs to lease %" PRIu64
+		        ", which is of another size or delivered otherwise",
+		        lease->id);
+	int r = deliver(requests, lease, false);
+	if (r < 0)
+		return refuse(requests, head, r == -EWOULDBLOCK ? HPZ_ERR_BUSY : HPZ_ERR_INTERNAL,
+		        "lease %" PRIu64 " cannot be opened again: %s", lease->id, strerror(-r));
+	if (lease->state == HPZ_STATE_OFFERED || lives_with_connection(lease))
+		lease->bound = session;
+	return reply_leased(requests, head, lease, lease_get_given(lease));
+}
+
+static enum request_outcome handle_lease(struct requests *requests, struct session *session,
+        const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
+{
+	const struct hpz_wire_lease *wire = payload;
+	char key[HPZ_WIRE_KEY + 1];
+	proto_get_text(wire->key, sizeof wire->key, key);
+	struct lease *lease = lease_find_key(requests->leases, peer->uid, key);
+	if (lease)
+		return answer_key(requests, session, head, wire, lease);
+	struct pool *pool = choose_pool(requests, wire);
+	if (!pool)
+		return refuse_pool(requests, head, wire);
+	int r = pool->is_draining
+	                ? -EAGAIN
+	                : grant(requests, pool, wire, peer, session, get_bound(requests, pool, NULL), &lease);
+	reconcile_mark(requests->reconcile);
+	if (r == 0)
+		return reply_leased(requests, head, lease, lease_get_given(lease));
+	if (r != -EAGAIN)
+		return refuse_grant(requests, head, r, pool, wire);
+	if (wire->timeout_ms == 0 || pool->is_draining)
+		return refuse_short(requests, head, HPZ_ERR_NO_MEMORY, pool, wire);
+	struct request *request = make_waiting(requests, session, peer, head, wire->timeout_ms);
+	if (!request)
+		return refuse(
+		        requests, head, HPZ_ERR_BUSY, "hpzd has no memory for one more waiting request");
+	request->lease = *wire;
+	request->pool = pool;
+	request->pages = size_pages(wire->bytes, pool->config.page_size);
+	count_waiting(requests);
+	return REQUEST_WAITS;
+}
+
+static void serve_lease(struct requests *requests, struct request *request)
+{
+	struct hpz_wire_head head = make_head(request);
+	struct lease *lease = NULL;
+	int r = request->pool->is_draining
+	                ? -EPERM
+	                : grant(requests, request->pool, &request->lease, &request->peer, request->session,
+	                          get_bound(requests, request->pool, request), &lease);
+	if (r == -EAGAIN)
+		return;
+	if (r == -EPERM)
+		refuse_short(requests, &head, HPZ_ERR_DRAINED, request->pool, &request->lease);
+	else if (r < 0)
+		refuse_grant(requests, &head, r, request->pool, &request->lease);
+	else
+		reply_leased(requests, &head, lease, 0);
+	answer(request);
+}
+
+void request_serve(struct requests *requests)
+{
+	LIST_FOR_EACH_SAFE(pos, &requests->waiting)
+	{
+		struct request *request = CONTAINER_OF(pos, struct request, link);
+		if (request->op == HPZ_OP_LEASE)
+			serve_lease(requests, request);
+	}
+	count_waiting(requests);
+}
+
+/* ---- release, adopt, ack ---- */
+
+/* Until access rules exist: root may do everything, an owner what concerns its own. */
+static bool may_touch(const struct request_peer *peer, const struct lease *lease)
+{
+	return peer->uid == 0 || peer->uid == lease->uid;
+}
+
+static enum request_outcome reply_released(
+        struct requests *requests, const struct hpz_wire_head *head, uint64_t id, enum hpz_lease_state state)
+{
+	struct hpz_wire_released *payload = get_payload(requests);
+	*payload = (struct hpz_wire_released){sizeof *payload, state, id};
+	return finish_reply(requests, head->op, head->id, sizeof *payload);
+}
+
+static enum request_outcome handle_release(struct requests *requests, struct session *session,
+        const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
+{
+	const struct hpz_wire_release *wire = payload;
+	struct lease *lease = lease_find(requests->leases, wire->id);
+	if (!lease && lease_is_known_id(requests->leases, wire->id))
+		return reply_released(requests, head, wire->id, HPZ_STATE_ENDED);
+	if (!lease)
+		return refuse(
+		        requests, head, HPZ_ERR_UNKNOWN_LEASE, "lease %" PRIu64 " was never given", wire->id);
+	if (!may_touch(peer, lease))
+		return refuse(requests, head, HPZ_ERR_DENIED, "lease %" PRIu64 " belongs to uid %" PRIu32,
+		        wire->id, lease->uid);
+	if (lease->state != HPZ_STATE_RETURNING)
+		handoff_return(requests->handoff, lease, "released");
+	if (!(wire->flags & HPZ_RELEASE_WAIT) || wire->timeout_ms == 0)
+		return reply_released(requests, head, wire->id, HPZ_STATE_RETURNING);
+	struct request *request = make_waiting(requests, session, peer, head, wire->timeout_ms);
+	if (!request)
+		return reply_released(requests, head, wire->id, HPZ_STATE_RETURNING);
+	request->release = *wire;
+	return REQUEST_WAITS;
+}
+
+void request_lease_ended(struct requests *requests, uint64_t lease)
+{
+	/* Its memory is proven free; clean it is when the pools say so (request_settle). */
+	reconcile_mark(requests->reconcile);
+}
+
+static bool is_lease_clean(const struct requests *requests, uint64_t id)
+{
+	if (lease_find(requests->leases, id))
+		return false;
+	for (size_t i = 0; i < requests->reconcile->pool_count; i++) {
+		const struct pool *pool = requests->reconcile->pools[i];
+		LIST_FOR_EACH(pos, &pool->classes)
+		{
+			struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
+			LIST_FOR_EACH(at, &class->segments[SEGMENT_DIRTY])
+			{
+				if (CONTAINER_OF(at, struct pool_segment, link)->lease == id)
+					return false;
+			}
+		}
+	}
+	return true;
+}
+
+static enum request_outcome handle_adopt(struct requests *requests, struct session *session,
+        const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
+{
+	const struct hpz_wire_adopt *wire = payload;
+	struct lease *lease = lease_find(requests->leases, wire->id);
+	if (!lease || lease->state == HPZ_STATE_RETURNING) {
+		bool is_known = lease || lease_is_known_id(requests->leases, wire->id);
+		return refuse(requests, head, is_known ? HPZ_ERR_ENDED : HPZ_ERR_UNKNOWN_LEASE,
+		        is_known ? "lease %" PRIu64 " has ended" : "lease %" PRIu64 " was never given",
+		        wire->id);
+	}
+	if (!may_touch(peer, lease))
+		return refuse(requests, head, HPZ_ERR_DENIED, "lease %" PRIu64 " belongs to uid %" PRIu32,
+		        wire->id, lease->uid);
+	struct lease draft = {0};
+	struct hpz_wire_lease owner = {.owner_pid = wire->owner_pid, .deliver = lease->deliver};
+	_cleanup_fd_ int pidfd = -1;
+	int r = find_owner(&owner, peer, &draft, &pidfd);
+	if (r < 0)
+		return refuse(requests, head, HPZ_ERR_INVALID,
+		        "there is no process %" PRId32 " to own the lease", wire->owner_pid);
+	r = deliver(requests, lease, false);
+	if (r < 0)
+		return refuse(requests, head, r == -EWOULDBLOCK ? HPZ_ERR_BUSY : HPZ_ERR_INTERNAL,
+		        "lease %" PRIu64 " cannot be opened again: %s", lease->id, strerror(-r));
+	uint32_t flags = (lease->flags & ~HPZ_LEASE_UNBOUND) | wire->flags;
+	r = lease_set_owner(requests->leases, lease, draft.pid, draft.pid_start, flags, draft.comm);
+	if (r == 0)
+		r = handoff_set_owner(requests->handoff, lease, steal_fd(&pidfd));
+	if (r < 0) {
+		request_close_fds(&requests->reply);
+		return refuse(requests, head, HPZ_ERR_INTERNAL, "lease %" PRIu64 " cannot change hands: %s",
+		        lease->id, strerror(-r));
+	}
+	lease->bound = lives_with_connection(lease) ? session : NULL;
+	return reply_leased(requests, head, lease, lease_get_given(lease));
+}
+
+static enum request_outcome handle_ack(struct requests *requests, struct session *session,
+        const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
+{
+	const struct hpz_wire_ack *wire = payload;
+	struct lease *lease = lease_find(requests->leases, wire->id);
+	if (!lease || lease->state != HPZ_STATE_OFFERED || !may_touch(peer, lease))
+		return REQUEST_NO_REPLY;
+	lease_set_state(requests->leases, lease, HPZ_STATE_LEASED);
+	if (lease->bound == session && !lives_with_connection(lease))
+		lease->bound = NULL;
+	return REQUEST_NO_REPLY;
+}
+
+void request_take_back(struct requests *requests, uint64_t id)
+{
+	struct lease *lease = lease_find(requests->leases, id);
+	if (lease && lease->state == HPZ_STATE_OFFERED)
+		handoff_return(requests->handoff, lease, "its descriptors could not be sent");
+}
+
+/* ---- list, status ---- */
+
+static enum request_outcome handle_list(struct requests *requests, struct session *session,
+        const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
+{
+	const struct hpz_wire_list *wire = payload;
+	size_t capacity = sizeof requests->reply.bytes - sizeof(struct hpz_wire_head);
+	size_t size = report_list(requests->leases, wire->cursor, get_payload(requests), capacity);
+	return finish_reply(requests, head->op, head->id, size);
+}
+
+static enum request_outcome handle_status(struct requests *requests, struct session *session,
+        const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
+{
+	struct hpz_wire_status *status = get_payload(requests);
+	size_t size = report_status(requests->reconcile, status);
+	status->uptime_ms = (clock_get_ns(CLOCK_MONOTONIC) - requests->started_ns) / NS_PER_MS;
+	status->connections = requests->connections;
+	return finish_reply(requests, head->op, head->id, size);
+}
+
+/* ---- wait, drain ---- */
+
+static struct pool *find_pool_by_name(const struct requests *requests, const char *name)
+{
+	for (size_t i = 0; i < requests->reconcile->pool_count; i++) {
+		if (strcmp(requests->reconcile->pools[i]->name, name) == 0)
+			return requests->reconcile->pools[i];
+	}
+	return NULL;
+}
+
+/* Whether what a WAIT waits for is so; *ret_possible: the most that can ever be clean, in bytes. */
+static bool is_awaited(
+        const struct requests *requests, const struct hpz_wire_wait *wire, uint64_t *ret_possible)
+{
+	char name[HPZ_WIRE_NAME + 1];
+	uint64_t clean = 0, possible = 0;
+	bool is_idle = true;
+	proto_get_text(wire->pool, sizeof wire->pool, name);
+	for (size_t i = 0; i < requests->reconcile->pool_count; i++) {
+		const struct pool *pool = requests->reconcile->pools[i];
+		if (name[0] && strcmp(name, pool->name) != 0)
+			continue;
+		clean += pool->pages[SEGMENT_CLEAN] * pool->config.page_size;
+		possible += pool->config.pages * pool->config.page_size;
+		is_idle = is_idle && reconcile_is_idle(pool, requests->leases);
+	}
+	*ret_possible = possible;
+	return wire->clean > 0 ? clean >= wire->clean : is_idle;
+}
+
+static enum request_outcome reply_empty(struct requests *requests, const struct hpz_wire_head *head)
+{
+	struct hpz_wire_empty *payload = get_payload(requests);
+	*payload = (struct hpz_wire_empty){.size = sizeof *payload};
+	return finish_reply(requests, head->op, head->id, sizeof *payload);
+}
+
+static enum request_outcome handle_wait(struct requests *requests, struct session *session,
+        const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
+{
+	const struct hpz_wire_wait *wire = payload;
+	char name[HPZ_WIRE_NAME + 1], size[SIZE_TEXT];
+	uint64_t possible;
+	proto_get_text(wire->pool, sizeof wire->pool, name);
+	if (name[0] && !find_pool_by_name(requests, name))
+		return refuse(requests, head, HPZ_ERR_NO_POOL, "there is no pool %s", name);
+	is_awaited(requests, wire, &possible);
+	if (wire->clean > possible)
+		return refuse(requests, head, HPZ_ERR_TOO_LARGE, "no more than %s can ever be clean",
+		        size_format(possible, size));
+	/* Answered once states are settled, not from the middle of a change. */
+	struct request *request = make_waiting(requests, session, peer, head, wire->timeout_ms);
+	if (!request)
+		return refuse(
+		        requests, head, HPZ_ERR_BUSY, "hpzd has no memory for one more waiting request");
+	request->wait = *wire;
+	reconcile_mark(requests->reconcile);
+	return REQUEST_WAITS;
+}
+
+static enum request_outcome handle_drain(struct requests *requests, struct session *session,
+        const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
+{
+	struct request *request = make_waiting(
+	        requests, session, peer, head, ((const struct hpz_wire_drain *)payload)->timeout_ms);
+	if (!request)
+		return refuse(
+		        requests, head, HPZ_ERR_BUSY, "hpzd has no memory for one more waiting request");
+	request->drain = *(const struct hpz_wire_drain *)payload;
+	for (size_t i = 0; i < requests->reconcile->pool_count; i++)
+		requests->reconcile->pools[i]->is_draining = true;
+	log_info("drained by uid %u: pools take no memory until a reload or restart", (unsigned)peer->uid);
+	reconcile_mark(requests->reconcile);
+	return REQUEST_WAITS;
+}
+
+static bool is_drain_done(struct requests *requests, struct request *request)
+{
+	bool is_done = true;
+	for (size_t i = 0; i < requests->reconcile->pool_count; i++)
+		is_done = is_done && reconcile_is_drained(requests->reconcile->pools[i]);
+	if (!is_done || !(request->drain.flags & HPZ_DRAIN_GIVE_BACK) || request->has_given_back)
+		return is_done;
+	for (size_t i = 0; i < requests->reconcile->pool_count; i++) {
+		if (reconcile_give_back(requests->reconcile, requests->reconcile->pools[i]) != 0)
+			is_done = false;
+	}
+	request->has_given_back = true; /* once: what was not free then is in somebody's hands */
+	return is_done;
+}
+
+static void settle_drain(struct requests *requests, struct request *request)
+{
+	struct hpz_wire_head head = make_head(request);
+	if (!is_drain_done(requests, request))
+		return;
+	if (requests->leases->count > 0) {
+		snprintf(requests->text, sizeof requests->text,
+		        "%zu leases are still out; their memory goes back to the kernel as they end",
+		        requests->leases->count);
+		make_error(requests, head.op, head.id, HPZ_ERR_IN_USE, (uint32_t)requests->leases->count,
+		        requests->text);
+	} else {
+		reply_empty(requests, &head);
+	}
+	answer(request);
+}
+
+static void settle_wait(struct requests *requests, struct request *request)
+{
+	struct hpz_wire_head head = make_head(request);
+	uint64_t possible;
+	if (!is_awaited(requests, &request->wait, &possible))
+		return;
+	reply_empty(requests, &head);
+	answer(request);
+}
+
+static void settle_release(struct requests *requests, struct request *request)
+{
+	struct hpz_wire_head head = make_head(request);
+	if (!is_lease_clean(requests, request->release.id))
+		return;
+	reply_released(requests, &head, request->release.id, HPZ_STATE_ENDED);
+	answer(request);
+}
+
+void request_settle(struct requests *requests)
+{
+	LIST_FOR_EACH_SAFE(pos, &requests->waiting)
+	{
+		struct request *request = CONTAINER_OF(pos, struct request, link);
+		if (request->op == HPZ_OP_RELEASE)
+			settle_release(requests, request);
+		else if (request->op == HPZ_OP_WAIT)
+			settle_wait(requests, request);
+		else if (request->op == HPZ_OP_DRAIN)
+			settle_drain(requests, request);
+	}
+}
+
+static void on_timeout(uv_timer_t *timer)
+{
+	struct request *request = timer->data;
+	struct requests *requests = request->requests;
+	struct hpz_wire_head head = make_head(request);
+	if (request->op == HPZ_OP_LEASE)
+		refuse_short(requests, &head, HPZ_ERR_TIMEOUT, request->pool, &request->lease);
+	else if (request->op == HPZ_OP_RELEASE)
+		refuse(requests, &head, HPZ_ERR_TIMEOUT,
+		        "lease %" PRIu64 " has ended, but its memory is not clean yet", request->release.id);
+	else if (request->op == HPZ_OP_DRAIN)
+		refuse(requests, &head, HPZ_ERR_TIMEOUT, "the pools are not empty yet; it goes on");
+	else
+		refuse(requests, &head, HPZ_ERR_TIMEOUT, "not so much is clean yet");
+	answer(request);
+	count_waiting(requests);
+}
+
+/* ---- the table ---- */
+
+typedef enum request_outcome (*handler)(struct requests *requests, struct session *session,
+        const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload);
+typedef int (*checker)(const void *payload, const char **ret_why);
+
+#define CHECK(name)                                                                                          \
+	static int check_##name(const void *payload, const char **ret_why)                                   \
+	{                                                                                                    \
+		return proto_check_##name(payload, ret_why);                                                 \
+	}
+CHECK(empty)
+CHECK(lease)
+CHECK(ack)
+CHECK(release)
+CHECK(adopt)
+CHECK(list)
+CHECK(wait)
+CHECK(drain)
+
+/* clang-format off */
+static const struct {
+	const char *name;
+	size_t size;
+	checker check;
+	handler handle;
+	bool is_for_root;
+	bool sends_descriptors;
+} table[HPZ_OP_LAST + 1] = {
+	[HPZ_OP_STATUS]  = {"status",  sizeof(struct hpz_wire_empty),   check_empty,   handle_status,  false, false},
+	[HPZ_OP_LEASE]   = {"lease",   sizeof(struct hpz_wire_lease),   check_lease,   handle_lease,   true,  true},
+	[HPZ_OP_ACK]     = {"ack",     sizeof(struct hpz_wire_ack),     check_ack,     handle_ack,     true,  false},
+	[HPZ_OP_RELEASE] = {"release", sizeof(struct hpz_wire_release), check_release, handle_release, true,  false},
+	[HPZ_OP_ADOPT]   = {"adopt",   sizeof(struct hpz_wire_adopt),   check_adopt,   handle_adopt,   true,  true},
+	[HPZ_OP_LIST]    = {"list",    sizeof(struct hpz_wire_list),    check_list,    handle_list,    false, false},
+	[HPZ_OP_WAIT]    = {"wait",    sizeof(struct hpz_wire_wait),    check_wait,    handle_wait,    false, false},
+	[HPZ_OP_DRAIN]   = {"drain",   sizeof(struct hpz_wire_drain),   check_drain,   handle_drain,   true,  false},
+};
+/* clang-format on */
+
+static enum request_outcome refuse_broken(
+        struct requests *requests, const struct hpz_wire_head *head, int error, const char *why)
+{
+	make_error(requests, head->op, head->id, error, 0, why);
+	return REQUEST_BROKEN;
+}
+
+enum request_outcome request_handle(struct requests *requests, struct session *session,
+        const struct request_peer *peer, const void *message, size_t length, uint64_t unread_lease)
+{
+	union {
+		uint64_t align;
+		unsigned char bytes[HPZ_WIRE_MAX_REQUEST];
+	} payload;
+	struct hpz_wire_head head = {0};
+	const char *why = "the message is not what its operation demands";
+	int r = proto_get_head(message, length, false, &head);
+	if (r)
+		return refuse_broken(requests, &head, r, "the message has no valid head");
+	if (head.op == HPZ_OP_HELLO)
+		return refuse_broken(requests, &head, HPZ_ERR_PROTOCOL, "hello was said already");
+	r = proto_get_payload(message, length, &payload, table[head.op].size);
+	if (r == 0)
+		r = table[head.op].check(&payload, &why);
+	if (r)
+		return head.op == HPZ_OP_ACK ? refuse_broken(requests, &head, r, why)
+		                             : make_error(requests, head.op, head.id, r, 0, why);
+	if (table[head.op].is_for_root && peer->uid != 0) {
+		if (head.op == HPZ_OP_ACK)
+			return REQUEST_NO_REPLY;
+		return refuse(requests, &head, HPZ_ERR_DENIED, "uid %u may read status, but only root may %s",
+		        (unsigned)peer->uid, table[head.op].name);
+	}
+	if (table[head.op].sends_descriptors && unread_lease)
+		return refuse(requests, &head, HPZ_ERR_BUSY,
+		        "confirm the descriptors of lease %" PRIu64 " before asking for more", unread_lease);
+	requests->reply.fd_count = 0;
+	requests->reply.lease = 0;
+	return table[head.op].handle(requests, session, peer, &head, &payload);
+}
+
+enum request_outcome request_handle_hello(struct requests *requests, const void *message, size_t length)
+{
+	struct hpz_wire_head head = {.op = HPZ_OP_HELLO};
+	struct hpz_wire_hello hello;
+	const char *why = "the first message must be a hello";
+	int r = proto_get_head(message, length, false, &head);
+	if (r == 0 && head.op != HPZ_OP_HELLO)
+		r = HPZ_ERR_PROTOCOL;
+	if (r == 0)
+		r = proto_get_payload(message, length, &hello, sizeof hello);
+	if (r == 0)
+		r = proto_check_hello(&hello, &why);
+	if (r)
+		return refuse_broken(requests, &head, r, why);
+	struct hpz_wire_hello *reply = get_payload(requests);
+	*reply = (struct hpz_wire_hello){
+	        .size = sizeof *reply,
+	        .magic = HPZ_WIRE_MAGIC,
+	        .version = HPZ_WIRE_VERSION,
+	        .compat = HPZ_WIRE_COMPAT,
+	        .max_message = HPZ_WIRE_MAX_MESSAGE,
+	        .max_request = HPZ_WIRE_MAX_REQUEST,
+	        .max_descriptors = HPZ_WIRE_MAX_FDS,
+	};
+	proto_set_text(reply->program, sizeof reply->program, HPZ_VERSION);
+	requests->reply.fd_count = 0;
+	requests->reply.lease = 0;
+	return finish_reply(requests, HPZ_OP_HELLO, head.id, sizeof *reply);
+}
+
+/* ---- life ---- */
+
+void request_cancel_session(struct requests *requests, struct session *session)
+{
+	LIST_FOR_EACH_SAFE(pos, &requests->waiting)
+	{
+		struct request *request = CONTAINER_OF(pos, struct request, link);
+		if (request->session == session)
+			drop_request(request);
+	}
+	count_waiting(requests);
+	LIST_FOR_EACH(pos, &requests->leases->leases)
+	{
+		struct lease *lease = LEASE_OF(pos);
+		if (lease->bound == session && lease->state != HPZ_STATE_RETURNING)
+			handoff_return(requests->handoff, lease, "its connection was closed");
+	}
+}
+
+void request_init(struct requests *requests, uv_loop_t *loop, const struct host *host, struct crew *crew,
+        struct lease_table *leases, struct handoff *handoff, struct reconcile *reconcile,
+        void (*send)(struct session *session, struct request_reply *reply))
+{
+	memset(requests, 0, sizeof *requests);
+	requests->loop = loop;
+	requests->host = host;
+	requests->crew = crew;
+	requests->leases = leases;
+	requests->handoff = handoff;
+	requests->reconcile = reconcile;
+	requests->send = send;
+	requests->started_ns = clock_get_ns(CLOCK_MONOTONIC);
+	list_init(&requests->waiting);
+}
+
+void request_deinit(struct requests *requests)
+{
+	LIST_FOR_EACH_SAFE(pos, &requests->waiting)
+	drop_request(CONTAINER_OF(pos, struct request, link));
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * request.h - what a client may ask, as a table of handlers that return replies.
+ * Owns requests that wait (for memory, for the end of a lease, for a full stock). Knows nothing of sockets: a
+ * session is a pointer it compares and gives back.
+ */
+#ifndef HPZ_REQUEST_H
+#define HPZ_REQUEST_H
+
+#include "proto.h"
+#include "reconcile.h"
+
+struct session;
+
+struct request_peer {
+	uid_t uid;
+	gid_t gid;
+	pid_t pid;
+	uint64_t pid_start;
+	int pidfd; /* borrowed by whoever reads this; -1: the process is gone or cannot be held on to */
+};
+
+struct request_reply {
+	size_t length;
+	size_t fd_count;
+	int fds[HPZ_WIRE_MAX_FDS]; /* owned by the reply: closed once it is sent, or given up */
+	uint64_t lease;            /* whose descriptors these are */
+	unsigned char bytes[HPZ_WIRE_MAX_MESSAGE];
+};
+
+struct requests {
+	uv_loop_t *loop;
+	const struct host *host;
+	struct crew *crew;
+	struct lease_table *leases;
+	struct handoff *handoff;
+	struct reconcile *reconcile;
+	uint64_t started_ns;
+	struct list waiting;  /* struct request, in order of arrival */
+	unsigned connections; /* kept by the listener */
+	/* A request that waited is answered; the reply is borrowed. */
+	void (*send)(struct session *session, struct request_reply *reply);
+	struct request_reply reply; /* the one that is being made */
+	char text[HPZ_WIRE_TEXT];
+};
+
+enum request_outcome {
+	REQUEST_REPLIED,  /* requests->reply is to be sent */
+	REQUEST_WAITS,    /* `send` will be called, unless the session is cancelled */
+	REQUEST_NO_REPLY, /* none is due */
+	REQUEST_BROKEN,   /* reply, then close: not our protocol */
+};
+
+void request_init(struct requests *requests, uv_loop_t *loop, const struct host *host, struct crew *crew,
+        struct lease_table *leases, struct handoff *handoff, struct reconcile *reconcile,
+        void (*send)(struct session *session, struct request_reply *reply));
+void request_deinit(struct requests *requests);
+
+/* One message of a session whose hello is done or due. `unread_lease`: descriptors it has not confirmed; 0
+ * none. */
+enum request_outcome request_handle(struct requests *requests, struct session *session,
+        const struct request_peer *peer, const void *message, size_t length, uint64_t unread_lease);
+/* The hello, first of all messages. */
+enum request_outcome request_handle_hello(struct requests *requests, const void *message, size_t length);
+/* An error reply for a message that cannot even be read. */
+void request_make_error(struct requests *requests, uint16_t op, uint64_t id, int error, const char *text);
+void request_close_fds(struct request_reply *reply);
+
+/* The session is gone: its waiting requests are dropped, leases bound to it end. */
+void request_cancel_session(struct requests *requests, struct session *session);
+/* The reply with this lease's descriptors could not be sent: nobody has them. */
+void request_take_back(struct requests *requests, uint64_t lease);
+
+/* Events from below. */
+void request_serve(struct requests *requests);  /* memory may have become clean */
+void request_settle(struct requests *requests); /* states are settled: who waits for a state? */
+void request_lease_ended(struct requests *requests, uint64_t lease);
+
+#endif

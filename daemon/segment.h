@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * segment.h - one hugetlbfs file, and the directories its name can be in.
+ * Owns the layout on disk (contracts: MOUNT/hpz/1/node<N>/<state>/<segment>.<generation>[.<lease>.<index>]
+ * and MOUNT/hpz-out/) and the two locks of a mount. Knows nothing of pools, and never maps a byte.
+ */
+#ifndef HPZ_SEGMENT_H
+#define HPZ_SEGMENT_H
+
+#include <dirent.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include "util.h"
+
+#define SEGMENT_FORMAT   1
+#define SEGMENT_NAME_MAX 96
+#define SEGMENT_TOKEN    32
+
+/* The state of a segment is the directory its name is in; pool.h says what each means. */
+enum segment_state {
+	SEGMENT_FILLING,
+	SEGMENT_CLEAN,
+	SEGMENT_LEASED,
+	SEGMENT_DIRTY,
+};
+#define SEGMENT_STATE_COUNT 4
+const char *segment_get_state_name(enum segment_state state);
+
+/* ---- names ---- */
+
+struct segment_name {
+	uint64_t id;
+	uint64_t generation;
+	bool is_leased;
+	uint64_t lease;
+	uint32_t index;
+};
+void segment_format_name(const struct segment_name *name, char ret_text[SEGMENT_NAME_MAX]);
+/* 0 or -EINVAL: not a name of ours. */
+int segment_parse_name(const char *text, struct segment_name *ret_name);
+
+/* ---- a mount ---- */
+
+struct segment_store {
+	struct list link; /* for its owner */
+	unsigned references;
+	char path[192];
+	uint64_t page_size;
+	int hpz_fd;    /* MOUNT/hpz, holds the lock of the one hpzd of this mount */
+	int format_fd; /* MOUNT/hpz/1 */
+	int out_fd;    /* MOUNT/hpz-out */
+	/*
+	 * A second description of hpz/1, locked shared. Every job carries it to its worker, so it stays
+	 * locked until the last worker that may touch a file here is done or dead, also when hpzd is gone.
+	 */
+	int workers_fd;
+};
+
+/*
+ * Opens a hugetlbfs mount and takes its lock. 0; -EBUSY another hpzd has it; -EPROTO a newer format is there;
+ * -EMEDIUMTYPE not hugetlbfs, or of another page size; or another negative errno. ret_why: a sentence without
+ * path.
+ */
+int segment_open_store(
+        const char *mount, uint64_t page_size, struct segment_store **ret_store, const char **ret_why);
+void segment_close_store(struct segment_store *store);
+
+/*
+ * Takes workers_fd's lock if no worker of a dead hpzd holds it. 1: taken, no leftovers; 0: some live on; or
+ * negative errno.
+ */
+int segment_lock_workers(struct segment_store *store);
+
+/* ---- directories of a node ---- */
+
+struct segment_dirs {
+	int32_t node;
+	int fds[SEGMENT_STATE_COUNT];
+};
+int segment_open_dirs(struct segment_store *store, int32_t node, struct segment_dirs *ret_dirs);
+void segment_close_dirs(struct segment_dirs *dirs);
+
+/* Calls back for each entry but "." and "..". Stops when the callback returns non-zero and returns that. */
+int segment_scan(const struct segment_dirs *dirs, enum segment_state state,
+        int (*callback)(const char *name, void *user), void *user);
+
+/* ---- one file ---- */
+
+struct segment_stat {
+	uint64_t pages;     /* length */
+	uint64_t allocated; /* pages the kernel has given it */
+	uint64_t links;
+	uid_t uid;
+	mode_t mode; /* permission bits */
+	dev_t dev;
+	ino_t ino;
+	bool is_opened; /* mapped since its last rename, link or chown (atime against ctime) */
+};
+int segment_stat_at(const struct segment_store *store, const struct segment_dirs *dirs,
+        enum segment_state state, const char *name, struct segment_stat *ret_stat);
+int segment_stat_fd(uint64_t page_size, int fd, struct segment_stat *ret_stat);
+
+/* Makes an empty file in filling/, root's, mode 0. Returns the descriptor or negative errno. */
+int segment_create(const struct segment_dirs *dirs, const char *name);
+/* Never blocks on somebody's file lease (-EWOULDBLOCK). Returns the descriptor or negative errno. */
+int segment_open(const struct segment_dirs *dirs, enum segment_state state, const char *name);
+/* One atomic transition; a name that is taken is -EEXIST. */
+int segment_rename(const struct segment_dirs *dirs, enum segment_state from, const char *from_name,
+        enum segment_state to, const char *to_name);
+int segment_unlink(const struct segment_dirs *dirs, enum segment_state state, const char *name);
+
+/* ---- hand-over directories ---- */
+
+/* Makes hpz-out/<token>, root's, 0711. `token` gets 32 hex digits that cannot be guessed, not terminated. */
+int segment_make_out(const struct segment_store *store, char ret_token[SEGMENT_TOKEN]);
+/* Links a leased file as hpz-out/<token>/<index> after giving it owner and mode. */
+int segment_link_out(const struct segment_store *store, const struct segment_dirs *dirs, const char *name,
+        const char token[SEGMENT_TOKEN], uint32_t index, uid_t uid, gid_t gid, mode_t mode);
+/* Removes the links and the directory. Takes locks that a client may hold: for helpers. Missing ones are
+ * fine. */
+int segment_remove_out(int out_fd, const char token[SEGMENT_TOKEN], uint32_t count);
+void segment_format_out_path(const struct segment_store *store, const char token[SEGMENT_TOKEN],
+        uint32_t index, char *ret_path, size_t capacity);
+
+#endif

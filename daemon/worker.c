@@ -1,0 +1,506 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* worker.c - the process that touches memory. It owns nothing between two jobs. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/capability.h>
+#include <linux/mempolicy.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+
+#include "frame.h"
+#include "host.h"
+#include "log.h"
+#include "worker.h"
+
+/*
+ * Windows of 2M pages stay below 1 GiB, so that page tables are never shared with a VM: unsharing them
+ * broadcasts IPIs (kernels of June 2025 to January 2026).
+ */
+#define WINDOW_BYTES ((uint64_t)512 << 20)
+
+#define CALIBRATE_BYTES     ((size_t)32 << 20)
+#define CALIBRATE_BUDGET_NS (150 * NS_PER_MS)
+
+const char *worker_get_role_name(enum worker_role role)
+{
+	return role == WORKER_MEMORY ? "memory" : "helper";
+}
+
+static bool must_stop(const struct worker_job *job, struct worker_control *control)
+{
+	uint64_t stop = atomic_load_explicit(&control->stop, memory_order_relaxed);
+	return stop == job->id || stop == UINT64_MAX;
+}
+
+static void count_batch(struct worker_control *control, uint64_t bytes, uint64_t start_ns)
+{
+	atomic_fetch_add_explicit(&control->bytes, bytes, memory_order_relaxed);
+	atomic_fetch_add_explicit(&control->batches, 1, memory_order_relaxed);
+	atomic_store_explicit(
+	        &control->last_batch_ns, clock_get_ns(CLOCK_MONOTONIC) - start_ns, memory_order_relaxed);
+}
+
+/* ---- memory: fill ---- */
+
+static int set_length(int fd, uint64_t bytes)
+{
+	struct stat st;
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if ((uint64_t)st.st_size != bytes && ftruncate(fd, (off_t)bytes) < 0)
+		return -errno;
+	return 0;
+}
+
+/* Allocates what is not there; pages that are there stay as they are. The kernel zeroes what it gives. */
+static int allocate(
+        const struct worker_job *job, int fd, struct worker_control *control, struct worker_done *done)
+{
+	uint64_t total = job->length * job->page_size;
+	uint64_t step = MAX(job->page_size, WORKER_FILL_BATCH / job->page_size * job->page_size);
+	for (uint64_t offset = 0; offset < total; offset += step) {
+		if (must_stop(job, control))
+			return -ECANCELED;
+		uint64_t bytes = MIN(step, total - offset), start_ns = clock_get_ns(CLOCK_MONOTONIC);
+		int r;
+		do
+			r = fallocate(fd, 0, (off_t)offset, (off_t)bytes);
+		while (r < 0 && errno == EINTR);
+		if (r < 0)
+			return -errno;
+		done->bytes += bytes;
+		count_batch(control, bytes, start_ns);
+	}
+	return 0;
+}
+
+/* Where every page of a window lies. A page on the wrong node makes the segment useless for its pool. */
+static int check_nodes(const struct worker_job *job, char *start, uint64_t bytes, int node)
+{
+	for (uint64_t offset = 0; offset < bytes; offset += job->page_size) {
+		int at = -1;
+		if (syscall(SYS_get_mempolicy, &at, NULL, 0ul, start + offset, MPOL_F_NODE | MPOL_F_ADDR) < 0)
+			return errno == ENOSYS ? 0 : -errno; /* a kernel without NUMA has one node */
+		if (at != node)
+			return -EXDEV;
+	}
+	return 0;
+}
+
+/* Calls back for each window of the file, mapped and populated: a page that is not there is an error, not
+ * SIGBUS. */
+static int for_each_window(const struct worker_job *job, int fd,
+        int (*callback)(
+                const struct worker_job *job, char *start, uint64_t offset, uint64_t bytes, void *user),
+        void *user)
+{
+	uint64_t total = job->length * job->page_size, window = MAX(job->page_size, WINDOW_BYTES);
+	int r = 0;
+	for (uint64_t offset = 0; r == 0 && offset < total; offset += window) {
+		uint64_t bytes = MIN(window, total - offset);
+		char *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)offset);
+		if (start == MAP_FAILED)
+			return -errno;
+		madvise(start, bytes, MADV_DONTDUMP);
+		/* Linux before 5.14 has no such advice: there the touch itself finds out. */
+		if (madvise(start, bytes, MADV_POPULATE_WRITE) < 0 && errno != EINVAL)
+			r = errno == EHWPOISON || errno == EFAULT ? -EIO : -errno;
+		if (r == 0)
+			r = callback(job, start, offset, bytes, user);
+		munmap(start, bytes);
+	}
+	return r;
+}
+
+static int bound_node = -1; /* -1: one node only, nothing to check */
+
+static int check_window(
+        const struct worker_job *job, char *start, uint64_t offset, uint64_t bytes, void *user)
+{
+	return must_stop(job, user) ? -ECANCELED : check_nodes(job, start, bytes, bound_node);
+}
+
+static int run_fill(
+        const struct worker_job *job, int fd, struct worker_control *control, struct worker_done *done)
+{
+	int r = set_length(fd, job->length * job->page_size);
+	if (r == 0)
+		r = allocate(job, fd, control, done);
+	if (r == 0 && bound_node >= 0)
+		r = for_each_window(job, fd, check_window, control);
+	return r;
+}
+
+/* ---- memory: clear ---- */
+
+struct clearing {
+	struct worker_control *control;
+	struct worker_done *done;
+	const struct zero_method *method;
+};
+
+static int clear_window(
+        const struct worker_job *job, char *start, uint64_t offset, uint64_t bytes, void *user)
+{
+	struct clearing *clearing = user;
+	if (bound_node >= 0) {
+		int r = check_nodes(job, start, bytes, bound_node);
+		if (r < 0)
+			return r;
+	}
+	uint64_t at = job->resume > offset ? MIN(job->resume - offset, bytes) : 0;
+	while (at < bytes) {
+		if (must_stop(job, clearing->control))
+			return -ECANCELED;
+		uint64_t batch = MIN(WORKER_CLEAR_BATCH, bytes - at),
+		         start_ns = clock_get_ns(CLOCK_MONOTONIC);
+		clearing->method->clear(start + at, batch);
+		zero_fence();
+		at += batch;
+		clearing->done->bytes += batch;
+		clearing->done->resume = offset + at;
+		count_batch(clearing->control, batch, start_ns);
+	}
+	return 0;
+}
+
+static int run_clear(
+        const struct worker_job *job, int fd, struct worker_control *control, struct worker_done *done)
+{
+	if (job->method < 0 || (size_t)job->method >= zero_method_count)
+		return -EINVAL;
+	/* Holes first: what cannot be had is an error here and would be SIGBUS below. */
+	struct worker_done filled = {0};
+	int r = set_length(fd, job->length * job->page_size);
+	if (r == 0)
+		r = allocate(job, fd, control, &filled);
+	if (r < 0)
+		return r;
+	struct clearing clearing = {control, done, &zero_methods[job->method]};
+	return for_each_window(job, fd, clear_window, &clearing);
+}
+
+static int run_calibrate(struct worker_done *done)
+{
+	void *scratch =
+	        mmap(NULL, CALIBRATE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (scratch == MAP_FAILED)
+		return -errno;
+	madvise(scratch, CALIBRATE_BYTES, MADV_HUGEPAGE);
+	memset(scratch, 0x5a, CALIBRATE_BYTES);
+	struct zero_result results[ZERO_METHODS_MAX] = {0};
+	done->method = zero_calibrate(scratch, CALIBRATE_BYTES, CALIBRATE_BUDGET_NS, results);
+	for (size_t i = 0; i < zero_method_count && i < ZERO_METHODS_MAX; i++) {
+		done->batch_ns[i] = results[i].batch_ns;
+		done->gb_per_s[i] = results[i].is_usable ? results[i].gb_per_s : 0;
+	}
+	munmap(scratch, CALIBRATE_BYTES);
+	return done->method < 0 ? -ENOTSUP : 0;
+}
+
+/* ---- helper: shields and the probe ---- */
+
+/*
+ * Whether anybody but us has the file open or mapped: a write lease is granted only then. Sees no O_PATH, no
+ * name and no pin (design 4). Our own descriptor counts as ours, however many copies it has.
+ */
+static int run_probe(const struct worker_job *job, int fd, struct worker_done *done)
+{
+	struct segment_stat st;
+	int r = segment_stat_fd(job->page_size, fd, &st);
+	if (r < 0)
+		return r;
+	done->allocated = st.allocated;
+	done->links = st.links;
+	if (fcntl(fd, F_SETLEASE, F_WRLCK) == 0) {
+		fcntl(fd, F_SETLEASE, F_UNLCK);
+		done->verdict = st.links > job->max_links ? WORKER_IN_USE : WORKER_FREE;
+	} else {
+		done->verdict = errno == EAGAIN || errno == EBUSY ? WORKER_IN_USE : WORKER_CANNOT_TELL;
+	}
+	return 0;
+}
+
+static int run_shield(const struct worker_job *job, const int fds[WORKER_FDS], struct worker_done *done)
+{
+	int fd = fds[WORKER_FD_SEGMENT];
+	/* The owner first: with the mode first, its old owner can set it again before it is no longer the
+	 * owner. */
+	if (fchown(fd, geteuid(), getegid()) < 0 || fchmod(fd, 0) < 0)
+		return -errno;
+	if (job->links > 0) {
+		int r = segment_remove_out(fds[WORKER_FD_DIR], job->token, job->links);
+		if (r < 0)
+			return r;
+	}
+	return run_probe(job, fd, done);
+}
+
+static int run_trim(const struct worker_job *job, int fd)
+{
+	int r = fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+	        (off_t)(job->first * job->page_size), (off_t)(job->pages * job->page_size));
+	return r < 0 ? -errno : 0;
+}
+
+/* ---- helper: who holds it ---- */
+
+struct search {
+	const struct worker_job *job;
+	struct worker_done *done;
+	const struct host *host;
+};
+
+static void add_holder(struct search *search, pid_t pid, int fd)
+{
+	struct worker_done *done = search->done;
+	if (done->holder_count == WORKER_HOLDERS_MAX)
+		return;
+	struct worker_holder *holder = &done->holders[done->holder_count++];
+	*holder = (struct worker_holder){.pid = pid, .fd = fd};
+	char comm[17] = "";
+	host_get_comm(search->host, pid, comm);
+	memcpy(holder->comm, comm, sizeof holder->comm);
+}
+
+/* The inode number from fdinfo asks nobody; only where it fits is the file itself looked at. */
+static bool is_fd_of(const struct search *search, pid_t pid, const char *number)
+{
+	char path[64], line[128];
+	snprintf(path, sizeof path, "/proc/%d/fdinfo/%.16s", (int)pid, number);
+	_cleanup_file_ FILE *file = fopen(path, "re");
+	bool fits = false;
+	while (file && fgets(line, sizeof line, file)) {
+		uint64_t ino;
+		if (sscanf(line, "ino:%" SCNu64, &ino) == 1)
+			fits = ino == search->job->ino;
+	}
+	if (!fits)
+		return false;
+	struct statx st;
+	snprintf(path, sizeof path, "/proc/%d/fd/%.16s", (int)pid, number);
+	/* DONT_SYNC: a file system whose server is the holder itself must not be asked. */
+	return statx(AT_FDCWD, path, AT_STATX_DONT_SYNC, STATX_INO, &st) == 0 &&
+	       st.stx_ino == search->job->ino &&
+	       makedev(st.stx_dev_major, st.stx_dev_minor) == search->job->dev;
+}
+
+static void search_fds(struct search *search, pid_t pid)
+{
+	char path[64];
+	snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
+	DIR *dir = opendir(path);
+	if (!dir)
+		return;
+	for (struct dirent *entry; (entry = readdir(dir));) {
+		if (entry->d_name[0] != '.' && is_fd_of(search, pid, entry->d_name))
+			add_holder(search, pid, atoi(entry->d_name));
+	}
+	closedir(dir);
+}
+
+/* Blocks on the holder's mmap_lock, for as long as the holder likes: that is why a helper does it, and last.
+ */
+static void search_maps(struct search *search, pid_t pid)
+{
+	char path[64], *line = NULL;
+	size_t capacity = 0;
+	snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
+	FILE *file = fopen(path, "re");
+	while (file && getline(&line, &capacity, file) > 0) {
+		unsigned major_number, minor_number;
+		uint64_t ino;
+		if (sscanf(line, "%*x-%*x %*s %*x %x:%x %" SCNu64, &major_number, &minor_number, &ino) == 3 &&
+		        ino == search->job->ino && makedev(major_number, minor_number) == search->job->dev) {
+			add_holder(search, pid, -1);
+			break;
+		}
+	}
+	free(line);
+	if (file)
+		fclose(file);
+}
+
+static void for_each_process(struct search *search, void (*look)(struct search *search, pid_t pid))
+{
+	DIR *dir = opendir("/proc");
+	if (!dir)
+		return;
+	for (struct dirent *entry; (entry = readdir(dir));) {
+		pid_t pid = atoi(entry->d_name);
+		if (pid > 0 && pid != getpid() && pid != getppid())
+			look(search, pid);
+	}
+	closedir(dir);
+}
+
+static int run_holders(const struct worker_job *job, struct worker_done *done,
+        void (*send_partial)(const struct worker_done *done, void *user), void *user)
+{
+	struct host host = {.root = (char *)""};
+	struct search search = {job, done, &host};
+	for_each_process(&search, search_fds);
+	if (send_partial && done->holder_count > 0) {
+		done->is_partial = 1;
+		send_partial(done, user);
+		done->is_partial = 0;
+	}
+	for_each_process(&search, search_maps);
+	return 0;
+}
+
+/* ---- the job ---- */
+
+void worker_run_job(const struct worker_job *job, const int fds[WORKER_FDS], struct worker_control *control,
+        struct worker_done *ret_done, void (*send_partial)(const struct worker_done *done, void *user),
+        void *user)
+{
+	*ret_done = (struct worker_done){.id = job->id, .op = job->op, .method = -1};
+	atomic_store(&control->bytes, 0);
+	atomic_store(&control->job, job->id);
+	int fd = fds[WORKER_FD_SEGMENT], r = -EINVAL;
+	switch ((enum worker_op)job->op) {
+	case WORKER_CALIBRATE:
+		r = run_calibrate(ret_done);
+		break;
+	case WORKER_FILL:
+		r = run_fill(job, fd, control, ret_done);
+		break;
+	case WORKER_CLEAR:
+		r = run_clear(job, fd, control, ret_done);
+		break;
+	case WORKER_SHIELD:
+		r = run_shield(job, fds, ret_done);
+		break;
+	case WORKER_PROBE:
+		r = run_probe(job, fd, ret_done);
+		break;
+	case WORKER_TRIM:
+		r = run_trim(job, fd);
+		break;
+	case WORKER_UNLINK:
+		r = unlinkat(fds[WORKER_FD_DIR], job->name, 0) < 0 && errno != ENOENT ? -errno : 0;
+		break;
+	case WORKER_HOLDERS:
+		r = run_holders(job, ret_done, send_partial, user);
+		break;
+	}
+	/* What was stored is visible before anybody is told of it. */
+	zero_fence();
+	ret_done->error = r;
+	atomic_store(&control->job, 0);
+}
+
+/* ---- the process ---- */
+
+static int drop_capabilities(void)
+{
+	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct data[2] = {0};
+	return syscall(SYS_capset, &header, data) < 0 ? -errno : 0;
+}
+
+/* Allocation follows the policy of the task: without it fallocate would take pages of any node. */
+static void bind_to_node(int node)
+{
+	struct host host;
+	if (node < 0 || host_init(&host, NULL) < 0)
+		return;
+	if (host.node_count > 1) {
+		unsigned long mask[HOST_NODES_MAX / (8 * sizeof(unsigned long)) + 1] = {0};
+		mask[(size_t)node / (8 * sizeof *mask)] |= 1ul << ((size_t)node % (8 * sizeof *mask));
+		if (syscall(SYS_set_mempolicy, MPOL_BIND, mask, (unsigned long)HOST_NODES_MAX + 1) < 0)
+			log_warning("cannot bind to node %d: %s", node, strerror(errno));
+		bound_node = node;
+	}
+	host_deinit(&host);
+}
+
+static int prepare_process(enum worker_role role, int node)
+{
+	prctl(PR_SET_NAME, role == WORKER_MEMORY ? "hpzd-memory" : "hpzd-helper");
+	/* Guest memory never lands in a core dump, and nobody of the same uid looks into us. */
+	prctl(PR_SET_DUMPABLE, 0);
+	setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
+		return -errno;
+	signal(SIGPIPE, SIG_IGN);
+	signal(SIGIO, SIG_IGN);  /* F_SETLEASE: a break of our lease is told by the next look */
+	signal(SIGINT, SIG_IGN); /* a terminal's ^C is hpzd's to handle: it stops us between two batches */
+	if (role == WORKER_MEMORY) {
+		bind_to_node(node);
+		return drop_capabilities();
+	}
+	return 0;
+}
+
+static void send_done(const struct worker_done *done, void *user)
+{
+	frame_send(WORKER_SOCKET_FD, done, sizeof *done, NULL, 0);
+}
+
+/* Puts received descriptors, which come in order, where the job expects them. */
+static int place_fds(const struct worker_job *job, const int *received, size_t count, int ret_fds[WORKER_FDS])
+{
+	size_t next = 0;
+	for (size_t i = 0; i < WORKER_FDS; i++) {
+		ret_fds[i] = -1;
+		if (!(job->fds & 1u << i))
+			continue;
+		if (next == count)
+			return -EPROTO;
+		ret_fds[i] = received[next++];
+	}
+	return next == count ? 0 : -EPROTO;
+}
+
+static int serve(struct worker_control *control)
+{
+	for (;;) {
+		struct worker_job job = {0};
+		int received[WORKER_FDS], fds[WORKER_FDS];
+		size_t length = 0, count = 0;
+		int r = frame_receive(
+		        WORKER_SOCKET_FD, &job, sizeof job, &length, received, WORKER_FDS, &count);
+		if (r == FRAME_EOF)
+			return 0;
+		if (r != FRAME_OK || length != sizeof job || place_fds(&job, received, count, fds) < 0) {
+			log_error("worker: a job that makes no sense (%d)", r);
+			return 1;
+		}
+		struct worker_done done;
+		worker_run_job(&job, fds, control, &done, send_done, NULL);
+		/* Before the answer: whoever reads it may count on us having let go. */
+		for (size_t i = 0; i < count; i++)
+			close(received[i]);
+		send_done(&done, NULL);
+	}
+}
+
+int worker_main(int argc, char **argv)
+{
+	if (argc != 3)
+		return 2;
+	enum worker_role role = strcmp(argv[0], "memory") == 0 ? WORKER_MEMORY : WORKER_HELPER;
+	pid_t parent = atoi(argv[2]);
+	int r = prepare_process(role, atoi(argv[1]));
+	if (r < 0) {
+		log_error("worker: cannot prepare: %s", strerror(-r));
+		return 1;
+	}
+	if (getppid() != parent) /* died before PR_SET_PDEATHSIG was in force */
+		return 1;
+	struct worker_control *control =
+	        mmap(NULL, sizeof *control, PROT_READ | PROT_WRITE, MAP_SHARED, WORKER_CONTROL_FD, 0);
+	if (control == MAP_FAILED)
+		return 1;
+	close(WORKER_CONTROL_FD);
+	return serve(control);
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * worker.h - the process that touches memory, and what it is told.
+ *
+ * hpzd re-executed (`hpzd --worker ROLE NODE`). Jobs come as packets on descriptor 3, each with the
+ * descriptors it needs; one answer per job goes back. Descriptor 4 is a page of atomics shared with hpzd. Two
+ * roles:
+ *
+ *   memory  fills and clears: bound to a node, without a single capability, never given a path
+ *   helper  whatever takes a lock that a client can hold: shields, removal of links, looking for holders
+ *
+ * A worker dies with its hpzd (PR_SET_PDEATHSIG) or at the end of the batch it is in. While it has a job it
+ * holds the store's workers lock (segment.h), so a later hpzd knows whether it is really gone.
+ */
+#ifndef HPZ_WORKER_H
+#define HPZ_WORKER_H
+
+#include <stdatomic.h>
+#include "segment.h"
+#include "zero.h"
+
+enum worker_role { WORKER_MEMORY, WORKER_HELPER };
+const char *worker_get_role_name(enum worker_role role);
+
+/* How a worker is scheduled. */
+enum worker_level {
+	WORKER_LEVEL_IDLE,   /* SCHED_IDLE */
+	WORKER_LEVEL_REFILL, /* SCHED_BATCH, nice 19 */
+	WORKER_LEVEL_URGENT, /* SCHED_OTHER */
+};
+
+enum worker_op {
+	WORKER_CALIBRATE = 1, /* memory: no descriptor; times every method */
+	WORKER_FILL = 2,      /* memory: set the length, allocate every page */
+	WORKER_CLEAR = 3,     /* memory: set the length, fill holes, zero every page */
+	WORKER_SHIELD = 4,    /* helper: links gone, root, mode 0, then the probe */
+	WORKER_PROBE = 5,     /* helper: only the probe */
+	WORKER_TRIM = 6,      /* helper: punch `first`..`pages` out */
+	WORKER_UNLINK = 7,    /* helper: unlink `name` in the directory */
+	WORKER_HOLDERS = 8,   /* helper: who has dev:ino open or mapped */
+};
+
+/* Descriptors of a job, by position. */
+enum worker_fd { WORKER_FD_SEGMENT, WORKER_FD_LOCK, WORKER_FD_DIR };
+#define WORKER_FDS 3
+
+struct worker_job {
+	uint64_t id; /* never 0 */
+	uint32_t op;
+	int32_t method; /* CLEAR: row of zero_methods */
+	uint64_t page_size;
+	uint64_t length;       /* pages the file must have */
+	uint64_t first, pages; /* TRIM: range */
+	uint64_t resume;       /* CLEAR: bytes already zero from an earlier try of this very job */
+	uint64_t dev, ino;
+	uint32_t links;     /* SHIELD: links under hpz-out/<token> to remove */
+	uint32_t max_links; /* SHIELD, PROBE: names the file may have; more are somebody else's */
+	uint32_t reserved;
+	uint32_t fds; /* bit per enum worker_fd that comes along */
+	char token[SEGMENT_TOKEN];
+	char name[SEGMENT_NAME_MAX];
+};
+
+enum worker_verdict {
+	WORKER_NO_VERDICT = 0,
+	WORKER_FREE = 1, /* nobody has it open or mapped, as far as the source sees */
+	WORKER_IN_USE = 2,
+	WORKER_CANNOT_TELL = 3, /* the source does not work here */
+};
+
+struct worker_holder {
+	int32_t pid;
+	int32_t fd; /* -1: mapping */
+	char comm[16];
+};
+#define WORKER_HOLDERS_MAX 16
+
+struct worker_done {
+	uint64_t id;
+	uint32_t op;
+	int32_t error;             /* 0 or negative errno; -ECANCELED: stopped between two batches */
+	uint64_t bytes;            /* cleared, or allocated by the kernel */
+	uint64_t resume;           /* CLEAR, stopped: where to go on */
+	uint64_t allocated, links; /* SHIELD, PROBE: of the file */
+	uint32_t verdict;
+	int32_t method; /* CALIBRATE: row chosen, -1 none */
+	uint32_t holder_count;
+	uint32_t is_partial; /* HOLDERS: more may follow */
+	struct worker_holder holders[WORKER_HOLDERS_MAX];
+	uint64_t batch_ns[ZERO_METHODS_MAX];
+	double gb_per_s[ZERO_METHODS_MAX]; /* 0: not usable */
+};
+
+/* Shared with hpzd. The worker reads the first half between two batches and writes the second. */
+struct worker_control {
+	_Atomic uint64_t stop;             /* id of the job to stop; UINT64_MAX: all */
+	_Atomic uint32_t level;            /* enum worker_level, for the pressure rules */
+	_Atomic uint64_t rate_bytes_per_s; /* 0: no cap */
+
+	_Atomic uint64_t job;
+	_Atomic uint64_t bytes; /* of this job */
+	_Atomic uint64_t batches;
+	_Atomic uint64_t last_batch_ns;
+};
+
+#define WORKER_SOCKET_FD  3
+#define WORKER_CONTROL_FD 4
+
+/* Bytes between two looks at the control page. */
+#define WORKER_CLEAR_BATCH ZERO_BATCH
+#define WORKER_FILL_BATCH  ((uint64_t)16 << 20) /* the kernel needs about 2 ms for it (6.18) */
+
+/* main() of a worker process; returns its exit status. */
+int worker_main(int argc, char **argv);
+
+/* Carries out one job in this process: what the process loop calls, and tests. */
+void worker_run_job(const struct worker_job *job, const int fds[WORKER_FDS], struct worker_control *control,
+        struct worker_done *ret_done, void (*send_partial)(const struct worker_done *done, void *user),
+        void *user);
+
+#endif
