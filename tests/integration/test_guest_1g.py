@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""Pages of 1 GiB, in a guest: hpzd on a machine that has them, whatever this one has. A shell script is the test."""
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "lib"))
+import unittest  # noqa: E402
+
+from hpztest.case import run_tests  # noqa: E402
+from hpztest.guest import Guest, get_command, get_image, make_initrd  # noqa: E402
+from hpztest.service import get_build_directory  # noqa: E402
+
+# Every step says what it is before it is done; hold answers each command with a line of JSON.
+SCRIPT = r"""
+say() { echo "TEST $*"; }
+expect() { case $2 in *"$1"*) ;; *) say "FAILED: wanted $1 in: $2"; tail -n 30 /run/log; poweroff -f;; esac; }
+mkdir /run/1G
+mount -t hugetlbfs -o pagesize=1G,mode=0711 huge /run/1G || say "FAILED: no pages of 1 GiB"
+cat > /run/hpzd.conf <<END
+[hpzd]
+socket = /run/hpzd.sock
+run_dir = /run/hpz
+[pool one]
+page_size = 1G
+node = 0
+pages = 2
+mount = /run/1G
+raise = no
+stock = 1G*2
+END
+export HPZ_SOCKET=/run/hpzd.sock
+start() {
+	hpzd --config /run/hpzd.conf >>/run/log 2>&1 &
+	daemon=$!
+	tries=0
+	until hpzctl status >/dev/null 2>&1; do
+		tries=$((tries + 1))
+		[ $tries -lt 300 ] || { say "FAILED: hpzd does not start"; tail -n 30 /run/log; poweroff -f; }
+		sleep 0.1
+	done
+}
+soil='check-zero\nfill 7\nverify 7\n'
+# Holds its memory until the other holder has its own.
+slowly() { printf "$soil"; sleep 4; }
+# all_equal OUTPUT COUNT: as many comparisons, and none failed
+all_equal() {
+	expect "no difference" "$(echo "$1" | grep -q '"equal":false\|"ok":false' && echo "$1" || echo no difference)"
+	expect "count $2" "count $(echo "$1" | grep -c '"equal":true')"
+}
+round() {
+	one=$(printf "$soil" | hold --size 1073741824 --timeout 60000)
+	all_equal "$one" 2
+}
+start
+say filling
+hpzctl wait || say "FAILED: wait"
+expect '"clean":2' "$(hpzctl status --json)"
+say both segments by descriptor
+both=$(slowly | hold --size 1073741824 --label first & slowly | hold --size 1073741824 --label second; wait)
+all_equal "$both" 4
+hpzctl wait
+say both again
+both=$(slowly | hold --size 1073741824 & slowly | hold --size 1073741824; wait)
+all_equal "$both" 4
+hpzctl wait
+say by path
+lease=$(hpzctl lease 1G --page-size 1G --path --label path --json)
+path=$(echo "$lease" | sed 's/.*"path":"\([^"]*\)".*/\1/')
+id=$(echo "$lease" | sed 's/.*"id":\([0-9]*\).*/\1/')
+all_equal "$(printf "$soil" | hold --open "$path")" 2
+hpzctl release "$id" --wait=60 || say "FAILED: release"
+hpzctl wait
+say hpzd killed while clearing
+round
+kill -9 $daemon
+wait $daemon 2>/dev/null
+start
+hpzctl wait
+expect '"clean":2' "$(hpzctl status --json)"
+round
+hpzctl wait
+say a worker killed while clearing
+round
+for pid in $(pidof hpzd); do [ "$pid" = "$daemon" ] || kill -9 "$pid"; done
+hpzctl wait
+round
+hpzctl wait
+expect '"clean":2' "$(hpzctl status --json)"
+say refused
+expect 1 "$(hpzctl lease 3G --path >/dev/null 2>&1; echo $?)"
+say "PASSED $(hpzctl status --json)"
+"""
+
+
+class GuestWithGigabytePages(unittest.TestCase):
+    def test_zero(self):
+        build = get_build_directory()
+        programs = [build / "daemon/hpzd", build / "client/hpzctl", build / "tests/hold"]
+        with tempfile.TemporaryDirectory() as directory:
+            image = get_image()[0], make_initrd(directory, programs, SCRIPT)
+            command = get_command(4096, "hugepagesz=1G hugepages=2", image)
+            with Guest([*command, "-cpu", "max", "-smp", "2"]) as guest:
+                guest.wait_greeting()
+                steps = []
+                while not steps or not steps[-1].startswith(("TEST PASSED", "TEST FAILED")):
+                    steps.append(guest.wait_line("TEST ", 180)[0])
+                rest = guest.text.decode(errors="replace")
+        self.assertTrue(steps[-1].startswith("TEST PASSED"), "\n".join([*steps, rest]))
+
+
+if __name__ == "__main__":
+    available = int(next(line for line in Path("/proc/meminfo").read_text().split("\n") if line.startswith("MemAvailable")).split()[1])
+    if available < 6 << 20:
+        print("test_guest_1g: the guest needs 4 GiB, and this host has less than 6 GiB available")
+        sys.exit(77)
+    run_tests()

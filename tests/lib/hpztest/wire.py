@@ -1,0 +1,69 @@
+"""hpz's wire as a stranger would write it: enough of lib/proto.h to send messages, well-formed or not."""
+import os
+import socket
+import struct
+
+HELLO, STATUS, LEASE, ACK, RELEASE, ADOPT, LIST, WAIT, DRAIN = range(1, 10)
+REPLY = 1
+MAGIC = 0x315A5048
+HEAD = struct.Struct("<IHHQII")  # size op flags id error descriptors
+
+
+def make_message(op, payload=b"", request_id=1, flags=0, size=None, error=0, descriptors=0):
+    return HEAD.pack(HEAD.size + len(payload) if size is None else size, op, flags, request_id, error, descriptors) + payload
+
+
+def make_hello(magic=MAGIC, version=1, compat=1):
+    payload = struct.pack("<IIHHIQIIII64s", 104, magic, version, compat, 0, 0, 196608, 4096, 253, 0, b"stranger")
+    return make_message(HELLO, payload)
+
+
+def make_empty(op):
+    return make_message(op, struct.pack("<II", 8, 0), request_id=2)
+
+
+def make_lease(size, page_size=0, node=-1, flags=0, deliver=0, timeout_ms=0, label=b"", key=b"", request_id=3, count=0):
+    payload = struct.pack("<IIQQiIIIqqqiIq128s128sIiQQIIQ", 376, flags, size, page_size, node, deliver, 0, 0, timeout_ms, -1, -1,
+                          0, 0, 0, label, key, count, 0, 0, 0, 0, 0, 0)
+    return make_message(LEASE, payload, request_id=request_id)
+
+
+def make_ack(lease):
+    return make_message(ACK, struct.pack("<IIQ", 16, 0, lease), request_id=4)
+
+
+class Stranger:
+    """A raw connection."""
+
+    def __init__(self, hello=True, path=None):
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.settimeout(30)
+        self.socket.connect(path or os.environ["HPZ_SOCKET"])
+        if hello:
+            self.send(make_hello())
+            head, _ = self.receive()
+            assert head["error"] == 0, head
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def send(self, message):
+        self.socket.send(message)
+
+    def receive(self):
+        """(head, payload), or (None, b"") when the server has closed."""
+        try:
+            message = self.socket.recv(1 << 20)
+        except ConnectionError:
+            message = b""
+        if len(message) < HEAD.size:
+            return None, b""
+        size, op, flags, request_id, error, descriptors = HEAD.unpack_from(message)
+        head = {"size": size, "op": op, "flags": flags, "id": request_id, "error": error, "descriptors": descriptors}
+        return head, message[HEAD.size:]
+
+    def close(self):
+        self.socket.close()

@@ -1,0 +1,1763 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * test_api.c - libhpz against a scripted peer: what is sent, what is taken, and everything a real hpzd never
+ * says. Whatever comes, a call ends with an error that fits, nothing leaks, and after a broken protocol the
+ * connection is gone.
+ */
+#include "fake_server.h"
+
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#define PAGE 4096u
+
+/* ---- connecting ---- */
+
+static void test_nobody_listens(void **state)
+{
+	struct hpz *hpz = (struct hpz *)&state;
+	char path[96];
+	struct fake fake;
+
+	fake_make_path(path, sizeof(path), "nothing");
+	assert_int_equal(hpz_connect(path, &hpz), HPZ_ERR_NOT_RUNNING);
+	assert_int_equal(hpz_connect("/dev/null/x", &hpz), HPZ_ERR_NOT_RUNNING);
+	/* A socket whose server is gone. */
+	fake_listen(&fake);
+	close_fd(fake.listener);
+	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_ERR_NOT_RUNNING);
+	unlink(fake.path);
+	assert_ptr_equal(hpz, &state);
+}
+
+static void test_bad_paths(void **state)
+{
+	struct hpz *hpz = (struct hpz *)&state;
+	char path[300];
+
+	memset(path, 'x', sizeof(path));
+	path[108] = '\0';
+	path[0] = '/';
+	assert_int_equal(hpz_connect(path, &hpz), HPZ_ERR_INVALID);
+	path[107] = '\0';
+	assert_int_equal(hpz_connect(path, &hpz), HPZ_ERR_NOT_RUNNING);
+	assert_int_equal(hpz_connect("", &hpz), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_connect(path, NULL), HPZ_ERR_INVALID);
+	assert_ptr_equal(hpz, &state);
+}
+
+static void test_another_kind_of_socket(void **state)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	struct hpz *hpz;
+	_cleanup_fd_ int sock = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	fake_make_path(address.sun_path, sizeof(address.sun_path), "stream");
+	assert_int_equal(bind(sock, (struct sockaddr *)&address, sizeof(address)), 0);
+	assert_int_equal(listen(sock, 1), 0);
+	assert_int_equal(hpz_connect(address.sun_path, &hpz), HPZ_ERR_PROTOCOL);
+	unlink(address.sun_path);
+}
+
+/* In a process without rights: root is kept out of nothing. */
+static void test_the_mode_keeps_us_out(void **state)
+{
+	struct fake fake;
+	int status;
+
+	fake_listen(&fake);
+	assert_int_equal(chmod(fake.path, 0), 0);
+	assert_int_equal(chmod(fake_directory, 0711), 0);
+	pid_t pid = fork();
+	if (pid == 0) {
+		struct hpz *hpz;
+		if (getuid() == 0 && (setgid(65534) || setuid(65534)))
+			_exit(99);
+		_exit(hpz_connect(fake.path, &hpz));
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), HPZ_ERR_DENIED);
+	close_fd(fake.listener);
+	unlink(fake.path);
+}
+
+static void serve_hello(struct fake *fake, void *data)
+{
+	fake_accept(fake);
+	fake_expect_end(fake);
+}
+
+static void test_hello(void **state)
+{
+	struct fake fake;
+	struct hpz *hpz = NULL;
+
+	fake_start(&fake, serve_hello, NULL);
+	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
+	assert_string_equal(hpz_get_server_version(hpz), "9.9.9");
+	assert_string_equal(hpz_get_error_text(hpz), "");
+	assert_int_equal(hpz_get_errno(hpz), 0);
+	assert_string_equal(hpz_get_version(), HPZ_VERSION);
+	hpz_close(hpz);
+	fake_join(&fake);
+}
+
+static void test_the_environment_names_the_socket(void **state)
+{
+	struct fake fake;
+	struct hpz *hpz = NULL;
+
+	fake_start(&fake, serve_hello, NULL);
+	setenv("HPZ_SOCKET", fake.path, true);
+	assert_int_equal(hpz_connect(NULL, &hpz), HPZ_OK);
+	hpz_close(hpz);
+	fake_join(&fake);
+	assert_int_equal(hpz_connect(NULL, &hpz), HPZ_ERR_NOT_RUNNING);
+	unsetenv("HPZ_SOCKET");
+}
+
+static void test_null_handles(void **state)
+{
+	hpz_close(NULL);
+	hpz_list_free(NULL);
+	hpz_status_free(NULL);
+	hpz_lease_free(NULL);
+	assert_int_equal(hpz_reconnect(NULL), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_get_status(NULL, NULL), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_list(NULL, NULL), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_lease(NULL, NULL, NULL), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_adopt(NULL, 1, NULL, NULL), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_release(NULL, 1, 0, 0), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_wait(NULL, NULL), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_drain(NULL, 0, 0, NULL), HPZ_ERR_INVALID);
+	assert_string_equal(hpz_get_error_text(NULL), "");
+	assert_string_equal(hpz_get_server_version(NULL), "");
+	assert_int_equal(hpz_get_errno(NULL), 0);
+	assert_int_equal(hpz_lease_get_id(NULL), 0);
+	assert_int_equal(hpz_lease_get_segment_count(NULL), 0);
+	assert_int_equal(hpz_list_get_count(NULL), 0);
+	assert_int_equal(hpz_lease_steal_fd(NULL, 0), -1);
+}
+
+static void test_every_error_has_a_sentence(void **state)
+{
+	for (int i = HPZ_OK; i <= HPZ_ERR_INTERNAL; i++) {
+		assert_string_not_equal(hpz_strerror(i), hpz_strerror(4711));
+		for (int j = HPZ_OK; j < i; j++)
+			assert_string_not_equal(hpz_strerror(i), hpz_strerror(j));
+	}
+	assert_string_equal(hpz_strerror(-1), hpz_strerror(HPZ_ERR_INTERNAL + 1));
+}
+
+/* ---- what the peer answers to a hello ---- */
+
+struct answer {
+	uint16_t op;
+	uint32_t error;
+	const void *payload;
+	size_t size;
+	int64_t id;          /* 0: the request's; else instead of it */
+	uint32_t flags;      /* instead of HPZ_WIRE_REPLY, when not 0 */
+	int32_t descriptors; /* claimed; -1: as many as are sent */
+	uint32_t size_off;   /* added to the head's size */
+	int fds[4];
+	size_t fd_count;
+};
+
+static void send_answer(struct fake *fake, const struct answer *answer)
+{
+	uint8_t message[HPZ_WIRE_MAX_REQUEST * 4];
+	size_t length = proto_set_head(message, answer->op, answer->id ? (uint64_t)answer->id : fake->id,
+	        true, answer->error,
+	        answer->descriptors < 0 ? (uint32_t)answer->fd_count : (uint32_t)answer->descriptors,
+	        answer->size);
+	struct hpz_wire_head head;
+
+	memcpy(&head, message, sizeof(head));
+	head.size += answer->size_off;
+	head.flags = answer->flags ? (uint16_t)answer->flags : head.flags;
+	memcpy(message, &head, sizeof(head));
+	if (answer->size)
+		memcpy(message + sizeof(head), answer->payload, answer->size);
+	fake_send(fake, message, length, answer->fds, answer->fd_count);
+}
+
+static void serve_answer_to_hello(struct fake *fake, void *data)
+{
+	struct hpz_wire_hello hello;
+
+	fake_accept_silently(fake);
+	fake_expect(fake, HPZ_OP_HELLO, &hello, sizeof(hello));
+	send_answer(fake, data);
+	fake_expect_end(fake);
+}
+
+static int connect_and_hear(const struct answer *answer)
+{
+	unsigned before = fake_count_fds();
+	struct hpz *hpz = NULL;
+	struct fake fake;
+
+	fake_start(&fake, serve_answer_to_hello, (void *)answer);
+	int error = hpz_connect(fake.path, &hpz);
+	if (error)
+		assert_null(hpz);
+	hpz_close(hpz);
+	fake_join(&fake);
+	assert_int_equal(fake_count_fds(), before);
+	return error;
+}
+
+static void test_bad_hellos(void **state)
+{
+	struct hpz_wire_hello hello = fake_get_hello();
+	struct answer good = {.op = HPZ_OP_HELLO,
+	                      .payload = &hello,
+	                      .size = sizeof(hello),
+	                      .descriptors = -1},
+	              bad;
+
+	assert_int_equal(connect_and_hear(&good), HPZ_OK);
+	bad = good;
+	bad.op = HPZ_OP_STATUS;
+	assert_int_equal(connect_and_hear(&bad), HPZ_ERR_PROTOCOL);
+	bad = good;
+	bad.id = 77;
+	assert_int_equal(connect_and_hear(&bad), HPZ_ERR_PROTOCOL);
+	bad = good;
+	bad.flags = 3;
+	assert_int_equal(connect_and_hear(&bad), HPZ_ERR_PROTOCOL);
+	bad = good;
+	bad.size_off = 8;
+	assert_int_equal(connect_and_hear(&bad), HPZ_ERR_PROTOCOL);
+	bad = good;
+	bad.descriptors = 1;
+	assert_int_equal(connect_and_hear(&bad), HPZ_ERR_PROTOCOL);
+	bad = good;
+	bad.fd_count = 1;
+	bad.fds[0] = 0;
+	assert_int_equal(connect_and_hear(&bad), HPZ_ERR_PROTOCOL);
+	bad.descriptors = 0;
+	assert_int_equal(connect_and_hear(&bad), HPZ_ERR_PROTOCOL);
+
+	hello.magic++;
+	assert_int_equal(connect_and_hear(&good), HPZ_ERR_PROTOCOL);
+	hello = fake_get_hello();
+	hello.version = hello.compat = 2;
+	assert_int_equal(connect_and_hear(&good), HPZ_ERR_VERSION);
+	hello.version = hello.compat = 0;
+	assert_int_equal(connect_and_hear(&good), HPZ_ERR_VERSION);
+	hello.version = 7;
+	assert_int_equal(connect_and_hear(&good), HPZ_OK);
+	hello = fake_get_hello();
+	hello.max_message = 100;
+	assert_int_equal(connect_and_hear(&good), HPZ_ERR_PROTOCOL);
+	hello = fake_get_hello();
+	hello.program[3] = '\x1b';
+	assert_int_equal(connect_and_hear(&good), HPZ_ERR_PROTOCOL);
+}
+
+static void test_hello_of_every_length(void **state)
+{
+	uint8_t bytes[sizeof(struct hpz_wire_hello) + 8] = {0};
+	struct hpz_wire_hello hello = fake_get_hello();
+	struct answer answer = {.op = HPZ_OP_HELLO, .payload = bytes, .descriptors = -1};
+
+	memcpy(bytes, &hello, sizeof(hello));
+	for (answer.size = 0; answer.size < sizeof(hello); answer.size++)
+		assert_int_equal(connect_and_hear(&answer), HPZ_ERR_PROTOCOL);
+	assert_int_equal(connect_and_hear(&answer), HPZ_OK);
+	for (answer.size++; answer.size <= sizeof(bytes); answer.size++)
+		assert_int_equal(connect_and_hear(&answer), HPZ_ERR_PROTOCOL);
+	/* Longer because it says so. */
+	hello.size = sizeof(bytes);
+	memcpy(bytes, &hello, sizeof(hello));
+	answer.size = sizeof(bytes);
+	assert_int_equal(connect_and_hear(&answer), HPZ_OK);
+	bytes[sizeof(bytes) - 1] = 1;
+	assert_int_equal(connect_and_hear(&answer), HPZ_ERR_PROTOCOL);
+}
+
+static void test_refused_hellos(void **state)
+{
+	struct hpz_wire_error refusal = {.size = sizeof(refusal), .text = "go away"};
+	struct answer answer = {.op = HPZ_OP_HELLO,
+	        .payload = &refusal,
+	        .size = sizeof(refusal),
+	        .error = HPZ_ERR_BUSY,
+	        .descriptors = -1};
+
+	assert_int_equal(connect_and_hear(&answer), HPZ_ERR_BUSY);
+	answer.error = HPZ_ERR_VERSION;
+	assert_int_equal(connect_and_hear(&answer), HPZ_ERR_VERSION);
+	answer.error = HPZ_ERR_DENIED;
+	assert_int_equal(connect_and_hear(&answer), HPZ_ERR_DENIED);
+	answer.size = 4;
+	assert_int_equal(connect_and_hear(&answer), HPZ_ERR_PROTOCOL);
+}
+
+static void serve_nothing(struct fake *fake, void *data)
+{
+	fake_accept_silently(fake);
+	fake_expect(fake, HPZ_OP_HELLO, NULL, 0);
+}
+
+static void serve_flood(struct fake *fake, void *data)
+{
+	size_t length = HPZ_WIRE_MAX_MESSAGE + 1;
+	uint8_t *message = calloc(1, length);
+
+	serve_nothing(fake, data);
+	proto_set_head(message, HPZ_OP_HELLO, fake->id, true, 0, 0, length - sizeof(struct hpz_wire_head));
+	fake_send(fake, message, length, NULL, 0);
+	free(message);
+	fake_expect_end(fake);
+}
+
+static void test_end_and_flood_instead_of_a_hello(void **state)
+{
+	struct hpz *hpz;
+	struct fake fake;
+
+	fake_start(&fake, serve_nothing, NULL);
+	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_ERR_LOST);
+	fake_join(&fake);
+	fake_start(&fake, serve_flood, NULL);
+	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_ERR_PROTOCOL);
+	fake_join(&fake);
+}
+
+/* ---- one call, one answer ---- */
+
+/* Takes one request and answers; the client must have closed afterwards if `closes`. */
+struct exchange {
+	struct answer answer;
+	bool closes;
+};
+
+static void serve_exchange(struct fake *fake, void *data)
+{
+	struct exchange *exchange = data;
+
+	fake_accept(fake);
+	fake_expect(fake, exchange->answer.op, NULL, 0);
+	send_answer(fake, &exchange->answer);
+	if (exchange->closes)
+		fake_expect_end(fake);
+	else
+		fake_expect_silence(fake);
+}
+
+/* A call to be answered; returns its error. What it was given on success it frees. */
+typedef int call_fn(struct hpz *hpz);
+
+static int call_lease(struct hpz *hpz)
+{
+	struct hpz_lease_request request = HPZ_LEASE_REQUEST_INIT;
+	struct hpz_lease *lease = NULL;
+
+	request.size = 1;
+	int error = hpz_lease(hpz, &request, &lease);
+	if (error)
+		assert_null(lease);
+	hpz_lease_free(lease);
+	return error;
+}
+
+static int call_lease_path(struct hpz *hpz)
+{
+	struct hpz_lease_request request = HPZ_LEASE_REQUEST_INIT;
+	struct hpz_lease *lease = NULL;
+
+	request.size = 1;
+	request.deliver = HPZ_DELIVER_PATH;
+	int error = hpz_lease(hpz, &request, &lease);
+	if (error)
+		assert_null(lease);
+	hpz_lease_free(lease);
+	return error;
+}
+
+static int call_adopt(struct hpz *hpz)
+{
+	struct hpz_adopt_request request = HPZ_ADOPT_REQUEST_INIT;
+	struct hpz_lease *lease = NULL;
+
+	int error = hpz_adopt(hpz, FAKE_LEASE_ID, &request, &lease);
+	if (error)
+		assert_null(lease);
+	hpz_lease_free(lease);
+	return error;
+}
+
+static int call_release(struct hpz *hpz)
+{
+	return hpz_release(hpz, FAKE_LEASE_ID, 0, 0);
+}
+
+static int call_list(struct hpz *hpz)
+{
+	struct hpz_lease_list *list = NULL;
+
+	int error = hpz_list(hpz, &list);
+	if (error)
+		assert_null(list);
+	hpz_list_free(list);
+	return error;
+}
+
+static int call_status(struct hpz *hpz)
+{
+	struct hpz_status *status = NULL;
+
+	int error = hpz_get_status(hpz, &status);
+	if (error)
+		assert_null(status);
+	hpz_status_free(status);
+	return error;
+}
+
+static int call_wait(struct hpz *hpz)
+{
+	struct hpz_wait_request request = HPZ_WAIT_REQUEST_INIT;
+
+	return hpz_wait(hpz, &request);
+}
+
+static int call_drain(struct hpz *hpz)
+{
+	return hpz_drain(hpz, 0, 0, NULL);
+}
+
+static const struct {
+	uint16_t op;
+	call_fn *call;
+} calls[] = {
+        {HPZ_OP_LEASE, call_lease},
+        {HPZ_OP_LEASE, call_lease_path},
+        {HPZ_OP_ADOPT, call_adopt},
+        {HPZ_OP_RELEASE, call_release},
+        {HPZ_OP_LIST, call_list},
+        {HPZ_OP_STATUS, call_status},
+        {HPZ_OP_WAIT, call_wait},
+        {HPZ_OP_DRAIN, call_drain},
+};
+
+/* Makes the call, gives the answer. A broken protocol ends the connection, anything else leaves it; nothing
+ * leaks. */
+static int call_and_hear(call_fn *call, const struct answer *answer)
+{
+	unsigned before = fake_count_fds();
+	struct exchange exchange = {.answer = *answer, .closes = true};
+	struct hpz *hpz;
+	struct fake fake;
+
+	fake_start(&fake, serve_exchange, &exchange);
+	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
+	int error = call(hpz);
+	if (error) {
+		assert_int_equal(hpz_get_errno(hpz), 0);
+		assert_string_not_equal(hpz_get_error_text(hpz), "");
+	}
+	if (error == HPZ_ERR_PROTOCOL) {
+		for (size_t i = 0; i < ARRAY_SIZE(calls); i++)
+			assert_int_equal(calls[i].call(hpz), HPZ_ERR_LOST);
+	}
+	hpz_close(hpz);
+	fake_join(&fake);
+	assert_int_equal(fake_count_fds(), before);
+	return error;
+}
+
+static void test_refusals(void **state)
+{
+	struct hpz_wire_error refusal = {.size = sizeof(refusal), .text = "because"};
+	struct answer answer = {.payload = &refusal, .size = sizeof(refusal), .descriptors = -1};
+
+	for (size_t i = 0; i < ARRAY_SIZE(calls); i++) {
+		answer.op = calls[i].op;
+		answer.error = HPZ_ERR_NO_MEMORY;
+		assert_int_equal(call_and_hear(calls[i].call, &answer), HPZ_ERR_NO_MEMORY);
+		answer.error = 4711; /* of a newer hpzd */
+		assert_int_equal(call_and_hear(calls[i].call, &answer), 4711);
+		/* What only the library can know. */
+		answer.error = HPZ_ERR_LOST;
+		assert_int_equal(call_and_hear(calls[i].call, &answer), HPZ_ERR_PROTOCOL);
+		answer.error = HPZ_ERR_FORKED;
+		assert_int_equal(call_and_hear(calls[i].call, &answer), HPZ_ERR_PROTOCOL);
+		answer.error = HPZ_ERR_NOT_RUNNING;
+		assert_int_equal(call_and_hear(calls[i].call, &answer), HPZ_ERR_PROTOCOL);
+		answer.error = UINT32_MAX;
+		assert_int_equal(call_and_hear(calls[i].call, &answer), HPZ_ERR_PROTOCOL);
+	}
+}
+
+static void test_malformed_refusals(void **state)
+{
+	uint8_t bytes[sizeof(struct hpz_wire_error) + 8] = {0};
+	struct hpz_wire_error refusal = {.size = sizeof(refusal), .text = "because"};
+	struct answer answer = {.op = HPZ_OP_STATUS,
+	        .error = HPZ_ERR_BUSY,
+	        .payload = bytes,
+	        .size = sizeof(refusal),
+	        .descriptors = -1};
+
+	memcpy(bytes, &refusal, sizeof(refusal));
+	assert_int_equal(call_and_hear(call_status, &answer), HPZ_ERR_BUSY);
+	answer.size = sizeof(bytes);
+	assert_int_equal(call_and_hear(call_status, &answer), HPZ_ERR_PROTOCOL);
+	answer.size = 100;
+	assert_int_equal(call_and_hear(call_status, &answer), HPZ_ERR_PROTOCOL);
+	answer.size = 0;
+	assert_int_equal(call_and_hear(call_status, &answer), HPZ_ERR_PROTOCOL);
+	answer.size = sizeof(refusal);
+	answer.op = HPZ_OP_LEASE;
+	answer.fd_count = 1;
+	assert_int_equal(call_and_hear(call_lease, &answer), HPZ_ERR_PROTOCOL);
+}
+
+static void serve_ugly_refusal(struct fake *fake, void *data)
+{
+	fake_accept(fake);
+	fake_expect(fake, HPZ_OP_STATUS, NULL, 0);
+	fake_reply_error(fake, HPZ_OP_STATUS, HPZ_ERR_BUSY, 0, "a\nb\x1b[31m\xff");
+	fake_expect(fake, HPZ_OP_STATUS, NULL, 0);
+	fake_reply_error(fake, HPZ_OP_STATUS, HPZ_ERR_BUSY, 0, "");
+	fake_expect_end(fake);
+}
+
+static void test_text_of_a_refusal(void **state)
+{
+	struct fake fake;
+	struct hpz *hpz;
+
+	fake_start(&fake, serve_ugly_refusal, NULL);
+	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
+	assert_int_equal(call_status(hpz), HPZ_ERR_BUSY);
+	assert_string_equal(hpz_get_error_text(hpz), "a b?[31m?");
+	assert_int_equal(call_status(hpz), HPZ_ERR_BUSY);
+	assert_string_equal(hpz_get_error_text(hpz), "");
+	/* Our own text comes and goes, too. */
+	assert_int_equal(hpz_release(hpz, 0, 0, 0), HPZ_ERR_INVALID);
+	assert_string_not_equal(hpz_get_error_text(hpz), "");
+	assert_int_equal(hpz_reconnect(hpz), HPZ_OK);
+	assert_string_equal(hpz_get_error_text(hpz), "");
+	hpz_close(hpz);
+	fake_join(&fake);
+}
+
+static void test_descriptors_nobody_asked_for(void **state)
+{
+	struct hpz_wire_empty empty = {.size = sizeof(empty)};
+	struct answer answer = {
+	        .payload = &empty, .size = sizeof(empty), .fds = {0, 0}, .fd_count = 2, .descriptors = -1};
+
+	for (size_t i = 0; i < ARRAY_SIZE(calls); i++) {
+		answer.op = calls[i].op;
+		answer.descriptors = -1;
+		assert_int_equal(call_and_hear(calls[i].call, &answer), HPZ_ERR_PROTOCOL);
+		answer.descriptors = 0;
+		assert_int_equal(call_and_hear(calls[i].call, &answer), HPZ_ERR_PROTOCOL);
+		answer.descriptors = 1;
+		assert_int_equal(call_and_hear(calls[i].call, &answer), HPZ_ERR_PROTOCOL);
+	}
+}
+
+/* ---- leases ---- */
+
+static int make_file(void)
+{
+	int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	assert_true(fd >= 0);
+	return fd;
+}
+
+static struct fake_lease get_fd_lease(int fd)
+{
+	return (struct fake_lease){.deliver = HPZ_DELIVER_FD,
+	        .count = 2,
+	        .segments = {{.page_size = PAGE, .bytes = 2 * PAGE, .fd = fd},
+	                {.page_size = 2 * PAGE, .bytes = 4 * PAGE, .fd = fd}}};
+}
+
+static struct fake_lease get_path_lease(void)
+{
+	return (struct fake_lease){.deliver = HPZ_DELIVER_PATH,
+	        .count = 2,
+	        .segments = {{.page_size = PAGE, .bytes = PAGE, .fd = -1, .path = "/mnt/a"},
+	                {.page_size = PAGE, .bytes = PAGE, .fd = -1, .path = "/mnt/b"}}};
+}
+
+struct lease_script {
+	struct fake_lease lease;
+	struct hpz_wire_lease request; /* what came */
+	struct hpz_wire_adopt adopt;
+};
+
+static void serve_lease(struct fake *fake, void *data)
+{
+	struct lease_script *script = data;
+	struct fake_leased leased;
+	struct hpz_wire_ack ack;
+
+	fake_accept(fake);
+	fake_expect(fake, HPZ_OP_LEASE, &script->request, sizeof(script->request));
+	fake_make_leased(&script->lease, &leased);
+	leased.leased.asked -= 5;
+	fake_send_leased(fake, HPZ_OP_LEASE, &leased);
+	fake_expect(fake, HPZ_OP_ACK, &ack, sizeof(ack));
+	if (ack.id != FAKE_LEASE_ID)
+		fake_fail(fake, "the ACK is for another lease");
+	fake_expect_end(fake);
+}
+
+static void test_lease_by_descriptor(void **state)
+{
+	_cleanup_fd_ int file = make_file();
+	struct lease_script script = {.lease = get_fd_lease(file)};
+	struct hpz_lease_request request = HPZ_LEASE_REQUEST_INIT;
+	struct hpz_segment segment = {.struct_size = sizeof(segment)};
+	struct hpz_lease *lease = NULL;
+	unsigned before = fake_count_fds();
+	struct fake fake;
+	struct hpz *hpz;
+
+	fake_start(&fake, serve_lease, &script);
+	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
+	request = (struct hpz_lease_request){.struct_size = sizeof(request),
+	        .size = 5 * PAGE,
+	        .page_size = PAGE,
+	        .node = 1,
+	        .flags = HPZ_LEASE_REOPENABLE | HPZ_LEASE_UNBOUND,
+	        .timeout_ms = 4000,
+	        .label = "vm \xc3\xa9",
+	        .key = "k1",
+	        .owner_uid = -1,
+	        .owner_gid = -1,
+	        .owner_pid = 77};
+	assert_int_equal(hpz_lease(hpz, &request, &lease), HPZ_OK);
+	assert_int_equal(hpz_lease_get_id(lease), FAKE_LEASE_ID);
+	assert_int_equal(hpz_lease_get_size(lease), 6 * PAGE);
+	assert_int_equal(hpz_lease_get_asked(lease), 6 * PAGE - 5);
+	assert_int_equal(hpz_lease_get_segment_count(lease), 2);
+	assert_int_equal(hpz_lease_get_segment(lease, 1, &segment), HPZ_OK);
+	assert_int_equal(segment.struct_size, sizeof(segment));
+	assert_int_equal(segment.page_size, 2 * PAGE);
+	assert_int_equal(segment.size, 4 * PAGE);
+	assert_int_equal(segment.generation, 4);
+	assert_int_equal(segment.node, 0);
+	assert_string_equal(segment.path, "");
+	assert_int_equal(fcntl(segment.fd, F_GETFD), FD_CLOEXEC);
+	assert_int_equal(hpz_lease_get_segment(lease, 2, &segment), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_lease_get_segment(lease, 0, NULL), HPZ_ERR_INVALID);
+	int fd = hpz_lease_steal_fd(lease, 1);
+	assert_int_equal(fd, segment.fd);
+	assert_int_equal(hpz_lease_get_segment(lease, 1, &segment), HPZ_OK);
+	assert_int_equal(segment.fd, -1);
+	hpz_lease_free(lease);
+	assert_int_equal(fcntl(fd, F_GETFD), FD_CLOEXEC);
+	close(fd);
+	hpz_close(hpz);
+	fake_join(&fake);
+	assert_int_equal(fake_count_fds(), before);
+
+	/* What was sent is what was asked for. */
+	assert_int_equal(script.request.size, sizeof(script.request));
+	assert_int_equal(script.request.flags, HPZ_LEASE_REOPENABLE | HPZ_LEASE_UNBOUND);
+	assert_int_equal(script.request.bytes, 5 * PAGE);
+	assert_int_equal(script.request.page_size, PAGE);
+	assert_int_equal(script.request.node, 1);
+	assert_int_equal(script.request.timeout_ms, 4000);
+	assert_int_equal(script.request.owner_pid, 77);
+	assert_string_equal(script.request.label, "vm \xc3\xa9");
+	assert_string_equal(script.request.key, "k1");
+}
+
+static void test_lease_by_path(void **state)
+{
+	struct lease_script script = {.lease = get_path_lease()};
+	struct hpz_lease_request request = HPZ_LEASE_REQUEST_INIT;
+	struct hpz_segment segment = {.struct_size = sizeof(segment)};
+	struct hpz_lease *lease = NULL;
+	char label[HPZ_LABEL_MAX + 1];
+	struct fake fake;
+	struct hpz *hpz;
+
+	memset(label, 'l', HPZ_LABEL_MAX);
+	label[HPZ_LABEL_MAX] = '\0';
+	fake_start(&fake, serve_lease, &script);
+	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
+	request.size = PAGE;
+	request.deliver = HPZ_DELIVER_PATH;
+	request.flags = HPZ_LEASE_KEEP;
+	request.mode = 0660;
+	request.owner_uid = 64055;
+	request.owner_gid = 108;
+	request.open_timeout_ms = 5000;
+	request.timeout_ms = HPZ_FOREVER;
+	request.label = label;
+	assert_int_equal(hpz_lease(hpz, &request, &lease), HPZ_OK);
+	assert_int_equal(hpz_lease_get_segment(lease, 1, &segment), HPZ_OK);
+	assert_string_equal(segment.path, "/mnt/b");
+	assert_int_equal(segment.fd, -1);
+	assert_int_equal(hpz_lease_steal_fd(lease, 1), -1);
+	hpz_lease_free(lease);
+	hpz_close(hpz);
+	fake_join(&fake);
+	assert_int_equal(script.request.deliver, HPZ_DELIVER_PATH);
+	assert_int_equal(script.request.flags, HPZ_LEASE_KEEP);
+	assert_int_equal(script.request.mode, 0660);
+	assert_int_equal(script.request.owner_uid, 64055);
+	assert_int_equal(script.request.owner_gid, 108);
+	assert_int_equal(script.request.open_timeout_ms, 5000);
+	assert_int_equal(script.request.timeout_ms, -1);
+	assert_int_equal(script.request.page_size, 0);
+	assert_int_equal(script.request.node, -1);
+	assert_memory_equal(script.request.label, label, HPZ_LABEL_MAX);
+}
+
+static void serve_adopt(struct fake *fake, void *data)
+{
+	struct lease_script *script = data;
+	struct fake_leased leased;
+
+	fake_accept(fake);
+	fake_expect(fake, HPZ_OP_ADOPT, &script->adopt, sizeof(script->adopt));
+	fake_make_leased(&script->lease, &leased);
+	fake_send_leased(fake, HPZ_OP_ADOPT, &leased);
+	fake_expect(fake, HPZ_OP_ACK, NULL, 0);
+	fake_expect_end(fake);
+}
+
+static void test_adopt(void **state)
+{
+	_cleanup_fd_ int file = make_file();
+
+	for (unsigned deliver = HPZ_DELIVER_FD; deliver <= HPZ_DELIVER_PATH; deliver++) {
+		struct lease_script script = {
+		        .lease = deliver == HPZ_DELIVER_FD ? get_fd_lease(file) : get_path_lease()};
+		struct hpz_adopt_request request = HPZ_ADOPT_REQUEST_INIT;
+		struct hpz_lease *lease = NULL;
+		struct fake fake;
+		struct hpz *hpz;
+
+		fake_start(&fake, serve_adopt, &script);
+		assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
+		request.flags = HPZ_LEASE_UNBOUND;
+		request.owner_pid = 42;
+		assert_int_equal(hpz_adopt(hpz, FAKE_LEASE_ID, &request, &lease), HPZ_OK);
+		assert_int_equal(hpz_lease_get_id(lease), FAKE_LEASE_ID);
+		hpz_lease_free(lease);
+		hpz_close(hpz);
+		fake_join(&fake);
+		assert_int_equal(script.adopt.id, FAKE_LEASE_ID);
+		assert_int_equal(script.adopt.flags, HPZ_LEASE_UNBOUND);
+		assert_int_equal(script.adopt.owner_pid, 42);
+	}
+}
+
+/* Nothing is sent for a request that cannot be right. */
+static void test_requests_that_are_not_sent(void **state)
+{
+	struct hpz_wire_empty empty = {.size = sizeof(empty)};
+	struct exchange exchange = {
+	        .answer = {.op = HPZ_OP_WAIT, .payload = &empty, .size = 8, .descriptors = -1}};
+	const struct hpz_lease_request init = HPZ_LEASE_REQUEST_INIT;
+	struct hpz_adopt_request adopt = HPZ_ADOPT_REQUEST_INIT;
+	struct hpz_wait_request wait = HPZ_WAIT_REQUEST_INIT;
+	struct hpz_lease_request request;
+	struct hpz_lease *lease = NULL;
+	struct fake fake;
+	struct hpz *hpz;
+	char text[300];
+
+	fake_start(&fake, serve_exchange, &exchange);
+	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
+#define REFUSED(field, value_, error)                                                                        \
+	do {                                                                                                 \
+		request = init;                                                                              \
+		request.size = 1;                                                                            \
+		request.field = (value_);                                                                    \
+		assert_int_equal(hpz_lease(hpz, &request, &lease), error);                                   \
+		assert_string_not_equal(hpz_get_error_text(hpz), "");                                        \
+	} while (0)
+	memset(text, 'x', sizeof(text));
+	text[HPZ_LABEL_MAX + 1] = '\0';
+	REFUSED(size, 0, HPZ_ERR_INVALID);
+	REFUSED(size, UINT64_MAX, HPZ_ERR_TOO_LARGE);
+	REFUSED(page_size, 3000, HPZ_ERR_INVALID);
+	REFUSED(node, -2, HPZ_ERR_INVALID);
+	REFUSED(flags, 8, HPZ_ERR_UNSUPPORTED);
+	REFUSED(flags, HPZ_LEASE_KEEP, HPZ_ERR_INVALID);
+	REFUSED(deliver, 2, HPZ_ERR_UNSUPPORTED);
+	REFUSED(mode, 0600, HPZ_ERR_INVALID);
+	REFUSED(timeout_ms, -2, HPZ_ERR_INVALID);
+	REFUSED(label, text, HPZ_ERR_INVALID);
+	REFUSED(label, "a\nb", HPZ_ERR_INVALID);
+	REFUSED(label, "\xff", HPZ_ERR_INVALID);
+	REFUSED(key, text, HPZ_ERR_INVALID);
+	REFUSED(key, "\xc3", HPZ_ERR_INVALID);
+	REFUSED(owner_uid, 0, HPZ_ERR_INVALID);
+	REFUSED(owner_pid, -1, HPZ_ERR_INVALID);
+	REFUSED(open_timeout_ms, 1, HPZ_ERR_INVALID);
+	REFUSED(struct_size, 0, HPZ_ERR_INVALID);
+	REFUSED(struct_size, sizeof(init) - 1, HPZ_ERR_INVALID);
+	assert_int_equal(hpz_lease(hpz, NULL, &lease), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_lease(hpz, &init, NULL), HPZ_ERR_INVALID);
+	assert_null(lease);
+
+	assert_int_equal(hpz_adopt(hpz, 0, &adopt, &lease), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_adopt(hpz, 1, NULL, &lease), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_adopt(hpz, 1, &adopt, NULL), HPZ_ERR_INVALID);
+	adopt.flags = HPZ_LEASE_KEEP;
+	assert_int_equal(hpz_adopt(hpz, 1, &adopt, &lease), HPZ_ERR_UNSUPPORTED);
+	assert_int_equal(hpz_release(hpz, 0, 0, 0), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_release(hpz, 1, 2, 0), HPZ_ERR_UNSUPPORTED);
+	assert_int_equal(hpz_release(hpz, 1, 0, -2), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_drain(hpz, 2, 0, NULL), HPZ_ERR_UNSUPPORTED);
+	assert_int_equal(hpz_drain(hpz, 0, -2, NULL), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_list(hpz, NULL), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_get_status(hpz, NULL), HPZ_ERR_INVALID);
+	wait.timeout_ms = -2;
+	assert_int_equal(hpz_wait(hpz, &wait), HPZ_ERR_INVALID);
+	wait.timeout_ms = 0;
+	text[65] = '\0';
+	wait.pool = text;
+	assert_int_equal(hpz_wait(hpz, &wait), HPZ_ERR_NO_POOL);
+	wait.pool = "";
+	assert_int_equal(hpz_wait(hpz, &wait), HPZ_ERR_NO_POOL);
+	wait.pool = "a\n";
+	assert_int_equal(hpz_wait(hpz, &wait), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_wait(hpz, NULL), HPZ_ERR_INVALID);
+	/* The first request that comes is this one. */
+	text[64] = '\0';
+	wait.pool = text;
+	assert_int_equal(hpz_wait(hpz, &wait), HPZ_OK);
+	fake_join(&fake);
+	hpz_close(hpz);
+}
+
+/* A program built against a newer header. */
+static void test_newer_structs(void **state)
+{
+	struct {
+		struct hpz_wait_request known;
+		uint64_t unknown;
+	} request = {.known = HPZ_WAIT_REQUEST_INIT};
+	struct {
+		struct hpz_daemon_status known;
+		const char *unknown;
+	} daemon;
+	struct hpz_wire_status wire = {.size = sizeof(wire), .version = "1", .leases = 5};
+	struct hpz_wire_empty empty = {.size = sizeof(empty)};
+	struct exchange exchange = {
+	        .answer = {.op = HPZ_OP_WAIT, .payload = &empty, .size = 8, .descriptors = -1}};
+	struct hpz_status *status;
+	struct fake fake;
+	struct hpz *hpz;
+
+	request.known.struct_size = sizeof(request);
+	fake_start(&fake, serve_exchange, &exchange);
+	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
+	request.unknown = 1;
+	assert_int_equal(hpz_wait(hpz, &request.known), HPZ_ERR_UNSUPPORTED);
+	request.unknown = 0;
+	assert_int_equal(hpz_wait(hpz, &request.known), HPZ_OK);
+	fake_join(&fake);
+	hpz_close(hpz);
+
+	exchange.answer = (struct answer){
+	        .op = HPZ_OP_STATUS, .payload = &wire, .size = sizeof(wire), .descriptors = -1};
+	fake_start(&fake, serve_exchange, &exchange);
+	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
+	assert_int_equal(hpz_get_status(hpz, &status), HPZ_OK);
+	fake_join(&fake);
+	hpz_close(hpz);
+	memset(&daemon, 0xff, sizeof(daemon));
+	daemon.known.struct_size = sizeof(daemon);
+	assert_int_equal(hpz_status_get_daemon(status, &daemon.known), HPZ_OK);
+	assert_int_equal(daemon.known.struct_size, sizeof(daemon));
+	assert_int_equal(daemon.known.lease_count, 5);
+	assert_null(daemon.unknown);
+	/* And against an older one: what is behind its end is not touched. */
+	memset(&daemon, 0xff, sizeof(daemon));
+	daemon.known.struct_size = offsetof(struct hpz_daemon_status, proof);
+	assert_int_equal(hpz_status_get_daemon(status, &daemon.known), HPZ_OK);
+	assert_string_equal(daemon.known.version, "1");
+	assert_int_equal((uintptr_t)daemon.known.proof, UINTPTR_MAX);
+	daemon.known.struct_size = 0;
+	assert_int_equal(hpz_status_get_daemon(status, &daemon.known), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_status_get_daemon(status, NULL), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_status_get_daemon(NULL, &daemon.known), HPZ_ERR_INVALID);
+	hpz_status_free(status);
+}
+
+/* ---- spoiled leases ---- */
+
+typedef void spoil_fn(struct fake_leased *leased);
+
+#define SPOIL(name, statement)                                                                               \
+	static void spoil_##name(struct fake_leased *leased)                                                 \
+	{                                                                                                    \
+		statement;                                                                                   \
+	}
+
+SPOIL(no_segments, leased->leased.segments = 0)
+SPOIL(more_segments, leased->leased.segments++)
+SPOIL(fewer_segments, leased->leased.segments--)
+SPOIL(absurd_segments, leased->leased.segments = UINT32_MAX)
+SPOIL(no_id, leased->leased.id = 0)
+SPOIL(large_id, leased->leased.id = 1ull << 53)
+SPOIL(nothing_asked, leased->leased.asked = 0)
+SPOIL(less_given, leased->leased.given -= PAGE)
+SPOIL(more_given, leased->leased.given += PAGE)
+SPOIL(less_than_asked, leased->leased.asked = leased->leased.given + 1)
+SPOIL(other_delivery, leased->leased.deliver ^= 1)
+SPOIL(unknown_delivery, leased->leased.deliver = 2)
+SPOIL(reserved, leased->leased.reserved = 1)
+SPOIL(size_zero, leased->leased.size = 0)
+SPOIL(size_short, leased->leased.size = 8)
+SPOIL(size_long, leased->leased.size = 5000)
+SPOIL(size_tail, leased->leased.size += 8)
+SPOIL(segment_size_zero, leased->segments[0].size = 0)
+SPOIL(segment_size_short, leased->segments[1].size -= 8)
+SPOIL(segment_size_long, leased->segments[1].size += 8)
+SPOIL(segment_record, leased->segments[1].record = HPZ_RECORD_HOLDER)
+SPOIL(segment_page_size_zero, leased->segments[0].page_size = 0)
+SPOIL(segment_page_size_odd, leased->segments[0].page_size = PAGE + 1)
+SPOIL(segment_page_size_huge, leased->segments[0].page_size = 1ull << 63)
+SPOIL(segment_empty, leased->segments[0].bytes = 0)
+SPOIL(segment_broken, leased->segments[0].bytes++)
+SPOIL(segment_absurd, leased->segments[0].bytes = UINT64_MAX - PAGE + 1)
+SPOIL(segment_overflow, leased->segments[0].bytes = leased->segments[1].bytes = 1ull << 62;
+        leased->leased.given = leased->leased.asked = 1)
+SPOIL(segment_node, leased->segments[0].node = -1)
+SPOIL(path_relative, strcpy(leased->segments[0].path, "x"))
+SPOIL(path_control, strcpy(leased->segments[0].path, "/a\nb"))
+SPOIL(path_not_utf8, strcpy(leased->segments[0].path, "/\xff"))
+SPOIL(path_hidden, leased->segments[0].path[200] = 'x')
+SPOIL(descriptor_twice, leased->segments[1].descriptor = 0)
+SPOIL(descriptor_beyond, leased->segments[1].descriptor = 2)
+SPOIL(descriptor_far, leased->segments[1].descriptor = INT32_MAX)
+SPOIL(descriptor_none, leased->segments[1].descriptor = -1)
+SPOIL(descriptor_negative, leased->segments[1].descriptor = INT32_MIN)
+SPOIL(descriptor_spare, leased->fds[leased->fd_count++] = leased->fds[0])
+SPOIL(path_beside_descriptor, strcpy(leased->segments[0].path, "/mnt/x"))
+SPOIL(path_missing, memset(leased->segments[0].path, 0, HPZ_WIRE_PATH))
+SPOIL(path_descriptor, leased->segments[0].descriptor = 0)
+SPOIL(path_descriptor_sent, leased->fds[leased->fd_count++] = 0)
+
+static spoil_fn *const spoil_any[] = {spoil_no_segments, spoil_more_segments, spoil_fewer_segments,
+        spoil_absurd_segments, spoil_no_id, spoil_large_id, spoil_nothing_asked, spoil_less_given,
+        spoil_more_given, spoil_less_than_asked, spoil_other_delivery, spoil_unknown_delivery, spoil_reserved,
+        spoil_size_zero, spoil_size_short, spoil_size_long, spoil_size_tail, spoil_segment_size_zero,
+        spoil_segment_size_short, spoil_segment_size_long, spoil_segment_record, spoil_segment_page_size_zero,
+        spoil_segment_page_size_odd, spoil_segment_page_size_huge, spoil_segment_empty, spoil_segment_broken,
+        spoil_segment_absurd, spoil_segment_overflow, spoil_segment_node, spoil_path_relative,
+        spoil_path_control, spoil_path_not_utf8, spoil_path_hidden};
+static spoil_fn *const spoil_fd[] = {spoil_descriptor_twice, spoil_descriptor_beyond, spoil_descriptor_far,
+        spoil_descriptor_none, spoil_descriptor_negative, spoil_descriptor_spare,
+        spoil_path_beside_descriptor};
+static spoil_fn *const spoil_path[] = {spoil_path_missing, spoil_path_descriptor, spoil_path_descriptor_sent};
+
+static void check_spoiled(call_fn *call, uint16_t op, const struct fake_lease *lease, spoil_fn *const *spoils,
+        size_t spoil_count)
+{
+	for (size_t i = 0; i < spoil_count; i++) {
+		struct fake_leased leased;
+		fake_make_leased(lease, &leased);
+		/* As many bytes as before, whatever the counts say then. */
+		size_t size = sizeof(leased.leased) + lease->count * sizeof(leased.segments[0]);
+		spoils[i](&leased);
+		struct answer answer = {.op = op,
+		        .payload = &leased,
+		        .size = size,
+		        .descriptors = -1,
+		        .fd_count = leased.fd_count};
+		memcpy(answer.fds, leased.fds, sizeof(answer.fds));
+		int error = call_and_hear(call, &answer);
+		if (error != HPZ_ERR_PROTOCOL)
+			fail_msg("spoil %zu of op %u: %s", i, op, hpz_strerror(error));
+	}
+}
+
+static void test_spoiled_leases(void **state)
+{
+	_cleanup_fd_ int file = make_file();
+	struct fake_lease by_fd = get_fd_lease(file), by_path = get_path_lease();
+
+	check_spoiled(call_lease, HPZ_OP_LEASE, &by_fd, spoil_any, ARRAY_SIZE(spoil_any));
+	check_spoiled(call_lease, HPZ_OP_LEASE, &by_fd, spoil_fd, ARRAY_SIZE(spoil_fd));
+	check_spoiled(call_lease_path, HPZ_OP_LEASE, &by_path, spoil_any, ARRAY_SIZE(spoil_any));
+	check_spoiled(call_lease_path, HPZ_OP_LEASE, &by_path, spoil_path, ARRAY_SIZE(spoil_path));
+	check_spoiled(call_adopt, HPZ_OP_ADOPT, &by_fd, spoil_fd, ARRAY_SIZE(spoil_fd));
+	check_spoiled(call_adopt, HPZ_OP_ADOPT, &by_path, spoil_path, ARRAY_SIZE(spoil_path));
+}
+
+static void test_lease_of_every_length(void **state)
+{
+	_cleanup_fd_ int file = make_file();
+	struct fake_lease lease = get_fd_lease(file);
+	struct fake_leased leased;
+
+	fake_make_leased(&lease, &leased);
+	struct answer answer = {
+	        .op = HPZ_OP_LEASE, .payload = &leased, .descriptors = -1, .fd_count = leased.fd_count};
+	memcpy(answer.fds, leased.fds, sizeof(answer.fds));
+	size_t whole = sizeof(leased.leased) + lease.count * sizeof(leased.segments[0]);
+	for (answer.size = 0; answer.size < whole; answer.size++)
+		assert_int_equal(call_and_hear(call_lease, &answer), HPZ_ERR_PROTOCOL);
+}
+
+/* Less memory than was asked for is none that was asked for. */
+static void test_smaller_lease(void **state)
+{
+	_cleanup_fd_ int file = make_file();
+	struct lease_script script = {.lease = get_fd_lease(file)};
+	struct hpz_lease_request request = HPZ_LEASE_REQUEST_INIT;
+	struct fake_leased leased;
+	struct hpz_lease *lease = NULL;
+	struct fake fake;
+	struct hpz *hpz;
+
+	fake_make_leased(&script.lease, &leased);
+	struct exchange exchange = {.answer = {.op = HPZ_OP_LEASE,
+	                                    .payload = &leased,
+	                                    .size = sizeof(leased.leased) + 2 * sizeof(leased.segments[0]),
+	                                    .descriptors = -1,
+	                                    .fd_count = 2,
+	                                    .fds = {file, file}},
+	        .closes = true};
+	fake_start(&fake, serve_exchange, &exchange);
+	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
+	request.size = 6 * PAGE + 1;
+	assert_int_equal(hpz_lease(hpz, &request, &lease), HPZ_ERR_PROTOCOL);
+	hpz_close(hpz);
+	fake_join(&fake);
+}
+
+/* ---- withheld descriptors: the kernel passes on fewer than the peer says it sent ---- */
+
+struct withheld_script {
+	int file;
+	uint16_t op;
+	size_t sent; /* of two */
+	bool ends;   /* instead of an answer to the release */
+};
+
+static void serve_withheld(struct fake *fake, void *data)
+{
+	struct withheld_script *script = data;
+	struct fake_lease lease = get_fd_lease(script->file);
+	struct hpz_wire_release release;
+	struct fake_leased leased;
+	struct hpz_wire_ack ack;
+
+	fake_make_leased(&lease, &leased);
+	struct answer answer = {.op = script->op,
+	        .payload = &leased,
+	        .size = sizeof(leased.leased) + 2 * sizeof(leased.segments[0]),
+	        .descriptors = 2,
+	        .fd_count = script->sent,
+	        .fds = {script->file, script->file}};
+	fake_accept(fake);
+	fake_expect(fake, script->op, NULL, 0);
+	send_answer(fake, &answer);
+	fake_expect(fake, HPZ_OP_ACK, &ack, sizeof(ack));
+	if (script->op == HPZ_OP_LEASE) {
+		fake_expect(fake, HPZ_OP_RELEASE, &release, sizeof(release));
+		if (ack.id != FAKE_LEASE_ID || release.id != FAKE_LEASE_ID)
+			fake_fail(fake, "the lease that was given back is another one");
+		if (script->ends)
+			return;
+		struct hpz_wire_released released = {
+		        .size = sizeof(released), .id = FAKE_LEASE_ID, .state = HPZ_STATE_ENDED};
+		fake_reply(fake, HPZ_OP_RELEASE, 0, &released, sizeof(released), NULL, 0);
+	}
+	fake_expect_end(fake);
+}
+
+static void test_withheld(void **state)
+{
+	_cleanup_fd_ int file = make_file();
+	unsigned before = fake_count_fds();
+	struct fake fake;
+	struct hpz *hpz;
+
+	for (size_t sent = 0; sent < 2; sent++) {
+		struct withheld_script script = {.file = file, .op = HPZ_OP_LEASE, .sent = sent};
+		fake_start(&fake, serve_withheld, &script);
+		assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
+		assert_int_equal(call_lease(hpz), HPZ_ERR_WITHHELD);
+		assert_non_null(strstr(hpz_get_error_text(hpz), "given back"));
+		hpz_close(hpz);
+		fake_join(&fake);
+		/* An adopted lease is somebody's: it stays. */
+		script.op = HPZ_OP_ADOPT;
+		fake_start(&fake, serve_withheld, &script);
+		assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
+		assert_int_equal(call_adopt(hpz), HPZ_ERR_WITHHELD);
+		hpz_close(hpz);
+		fake_join(&fake);
+	}
+	struct withheld_script script = {.file = file, .op = HPZ_OP_LEASE, .sent = 1, .ends = true};
+	fake_start(&fake, serve_withheld, &script);
+	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
+	assert_int_equal(call_lease(hpz), HPZ_ERR_LOST);
+	hpz_close(hpz);
+	fake_join(&fake);
+	assert_int_equal(fake_count_fds(), before);
+}
+
+/* ---- release, wait, drain ---- */
+
+static void test_release_answers(void **state)
+{
+	struct hpz_wire_released released = {
+	        .size = sizeof(released), .id = FAKE_LEASE_ID, .state = HPZ_STATE_ENDED};
+	struct answer answer = {
+	        .op = HPZ_OP_RELEASE, .payload = &released, .size = sizeof(released), .descriptors = -1};
+
+	assert_int_equal(call_and_hear(call_release, &answer), HPZ_OK);
+	released.state = HPZ_STATE_RETURNING;
+	assert_int_equal(call_and_hear(call_release, &answer), HPZ_OK);
+	released.state = HPZ_STATE_LEASED;
+	assert_int_equal(call_and_hear(call_release, &answer), HPZ_ERR_PROTOCOL);
+	released.state = 5;
+	assert_int_equal(call_and_hear(call_release, &answer), HPZ_ERR_PROTOCOL);
+	released.state = HPZ_STATE_ENDED;
+	released.id++;
+	assert_int_equal(call_and_hear(call_release, &answer), HPZ_ERR_PROTOCOL);
+	answer.size = 4;
+	assert_int_equal(call_and_hear(call_release, &answer), HPZ_ERR_PROTOCOL);
+	answer.size = 0;
+	assert_int_equal(call_and_hear(call_release, &answer), HPZ_ERR_PROTOCOL);
+}
+
+static void test_empty_answers(void **state)
+{
+	struct {
+		struct hpz_wire_empty empty;
+		uint64_t more;
+	} payload = {.empty = {.size = sizeof(payload.empty)}};
+	struct answer answer = {.payload = &payload, .descriptors = -1};
+
+	for (unsigned i = 0; i < 2; i++) {
+		call_fn *call = i ? call_drain : call_wait;
+		answer.op = i ? HPZ_OP_DRAIN : HPZ_OP_WAIT;
+		answer.size = sizeof(payload.empty);
+		assert_int_equal(call_and_hear(call, &answer), HPZ_OK);
+		payload.empty.reserved = 1;
+		assert_int_equal(call_and_hear(call, &answer), HPZ_ERR_PROTOCOL);
+		payload.empty.reserved = 0;
+		answer.size = sizeof(payload);
+		assert_int_equal(call_and_hear(call, &answer), HPZ_ERR_PROTOCOL);
+		answer.size = 0;
+		assert_int_equal(call_and_hear(call, &answer), HPZ_ERR_PROTOCOL);
+	}
+}
+
+static void serve_drain(struct fake *fake, void *data)
+{
+	struct hpz_wire_empty empty = {.size = sizeof(empty)};
+	struct hpz_wire_drain drain;
+
+	fake_accept(fake);
+	fake_expect(fake, HPZ_OP_DRAIN, &drain, sizeof(drain));
+	if (drain.flags != HPZ_DRAIN_GIVE_BACK || drain.timeout_ms != 123)
+		fake_fail(fake, "another drain than was asked for");
+	fake_reply_error(fake, HPZ_OP_DRAIN, HPZ_ERR_IN_USE, 3, "3 leases");
+	fake_expect(fake, HPZ_OP_DRAIN, &drain, sizeof(drain));
+	fake_reply_error(fake, HPZ_OP_DRAIN, HPZ_ERR_DENIED, 9, "no");
+	fake_expect(fake, HPZ_OP_DRAIN, &drain, sizeof(drain));
+	fake_reply(fake, HPZ_OP_DRAIN, 0, &empty, sizeof(empty), NULL, 0);
+	fake_expect_end(fake);
+}
+
+static void test_drain_counts(void **state)
+{
+	uint32_t leases = 77;
+	struct fake fake;
+	struct hpz *hpz;
+
+	fake_start(&fake, serve_drain, NULL);
+	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
+	assert_int_equal(hpz_drain(hpz, HPZ_DRAIN_GIVE_BACK, 123, &leases), HPZ_ERR_IN_USE);
+	assert_int_equal(leases, 3);
+	assert_string_equal(hpz_get_error_text(hpz), "3 leases");
+	leases = 77;
+	assert_int_equal(hpz_drain(hpz, 0, 0, &leases), HPZ_ERR_DENIED);
+	assert_int_equal(leases, 77);
+	assert_int_equal(hpz_drain(hpz, 0, 0, &leases), HPZ_OK);
+	assert_int_equal(leases, 0);
+	hpz_close(hpz);
+	fake_join(&fake);
+}
+
+/* ---- status ---- */
+
+struct status_payload {
+	struct hpz_wire_status status;
+	struct hpz_wire_pool pools[2];
+};
+
+static struct status_payload get_status_payload(void)
+{
+	struct status_payload payload = {
+	        .status = {.size = sizeof(payload.status),
+	                .pools = 2,
+	                .uptime_ms = 5,
+	                .leases = 6,
+	                .workers = 7,
+	                .version = "0.1.0",
+	                .proof = "f_setlease",
+	                .message = "hello\x1b"},
+	        .pools = {{.size = sizeof(payload.pools[0]),
+	                          .record = HPZ_RECORD_POOL,
+	                          .page_size = 1 << 21,
+	                          .target = 10,
+	                          .total = 9,
+	                          .clean = 8,
+	                          .name = "2m",
+	                          .mount = "/mnt/2m",
+	                          .message = "one is missing"},
+	                {.size = sizeof(payload.pools[0]),
+	                        .record = HPZ_RECORD_POOL,
+	                        .page_size = 1 << 30,
+	                        .idle = 1}},
+	};
+
+	return payload;
+}
+
+static void test_status(void **state)
+{
+	struct status_payload payload = get_status_payload();
+	struct exchange exchange = {.answer = {.op = HPZ_OP_STATUS,
+	                                    .payload = &payload,
+	                                    .size = sizeof(payload),
+	                                    .descriptors = -1}};
+	struct hpz_daemon_status daemon = {.struct_size = sizeof(daemon)};
+	struct hpz_pool_status pool = {.struct_size = sizeof(pool)};
+	struct hpz_status *status;
+	struct fake fake;
+	struct hpz *hpz;
+
+	fake_start(&fake, serve_exchange, &exchange);
+	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
+	assert_int_equal(hpz_get_status(hpz, &status), HPZ_OK);
+	fake_join(&fake);
+	hpz_close(hpz);
+	/* A copy: it does not need the connection. */
+	assert_int_equal(hpz_status_get_daemon(status, &daemon), HPZ_OK);
+	assert_int_equal(daemon.pool_count, 2);
+	assert_int_equal(daemon.lease_count, 6);
+	assert_int_equal(daemon.worker_count, 7);
+	assert_string_equal(daemon.proof, "f_setlease");
+	assert_string_equal(daemon.method, "");
+	assert_string_equal(daemon.message, "hello?");
+	assert_int_equal(hpz_status_get_pool(status, 0, &pool), HPZ_OK);
+	assert_int_equal(pool.page_size, 1 << 21);
+	assert_int_equal(pool.clean, 8);
+	assert_string_equal(pool.name, "2m");
+	assert_string_equal(pool.message, "one is missing");
+	assert_int_equal(hpz_status_get_pool(status, 1, &pool), HPZ_OK);
+	assert_int_equal(pool.idle, 1);
+	assert_string_equal(pool.name, "");
+	assert_int_equal(hpz_status_get_pool(status, 2, &pool), HPZ_ERR_INVALID);
+	hpz_status_free(status);
+}
+
+static void test_spoiled_status(void **state)
+{
+	struct status_payload payload = get_status_payload();
+	struct answer answer = {
+	        .op = HPZ_OP_STATUS, .payload = &payload, .size = sizeof(payload), .descriptors = -1};
+
+#define SPOILED(field, value_)                                                                               \
+	do {                                                                                                 \
+		payload = get_status_payload();                                                              \
+		payload.field = (value_);                                                                    \
+		assert_int_equal(call_and_hear(call_status, &answer), HPZ_ERR_PROTOCOL);                     \
+	} while (0)
+	assert_int_equal(call_and_hear(call_status, &answer), HPZ_OK);
+	SPOILED(status.pools, 0);
+	SPOILED(status.pools, 1);
+	SPOILED(status.pools, 3);
+	SPOILED(status.pools, UINT32_MAX);
+	SPOILED(status.reserved, 1);
+	SPOILED(status.size, 0);
+	SPOILED(status.size, 16);
+	SPOILED(status.size, UINT32_MAX);
+	SPOILED(pools[0].record, HPZ_RECORD_LEASE);
+	SPOILED(pools[0].size, 0);
+	SPOILED(pools[1].size, sizeof(payload.pools[0]) - 8);
+	SPOILED(pools[1].size, sizeof(payload.pools[0]) + 8);
+	SPOILED(pools[1].page_size, 0);
+	SPOILED(pools[1].node, -1);
+	SPOILED(pools[1].idle, 2);
+#undef SPOILED
+	payload = get_status_payload();
+	for (answer.size = 0; answer.size < sizeof(payload); answer.size += 7)
+		assert_int_equal(call_and_hear(call_status, &answer), HPZ_ERR_PROTOCOL);
+	payload.status.pools = 0;
+	answer.size = sizeof(payload.status);
+	assert_int_equal(call_and_hear(call_status, &answer), HPZ_OK);
+}
+
+/* ---- list ---- */
+
+struct list_payload {
+	struct hpz_wire_listed listed;
+	struct hpz_wire_lease_record lease;
+	struct hpz_wire_segment segments[2];
+	struct hpz_wire_holder holders[2];
+};
+
+static struct list_payload get_list_payload(uint64_t id, uint64_t cursor)
+{
+	struct list_payload payload = {
+	        .listed = {.size = sizeof(payload.listed), .records = 5, .cursor = cursor},
+	        .lease = {.size = sizeof(payload.lease),
+	                .record = HPZ_RECORD_LEASE,
+	                .id = id,
+	                .given = 2 * PAGE,
+	                .asked = 5000,
+	                .state = HPZ_STATE_RETURNING,
+	                .uid = UINT32_MAX,
+	                .segments = 2,
+	                .holders = 2,
+	                .label = "vm\x07",
+	                .comm = "qemu-system-x86"},
+	        .segments = {{.size = sizeof(payload.segments[0]),
+	                             .record = HPZ_RECORD_SEGMENT,
+	                             .page_size = PAGE,
+	                             .bytes = PAGE,
+	                             .descriptor = -1},
+	                {.size = sizeof(payload.segments[0]),
+	                        .record = HPZ_RECORD_SEGMENT,
+	                        .page_size = PAGE,
+	                        .bytes = PAGE,
+	                        .descriptor = -1,
+	                        .path = "/mnt/x"}},
+	        .holders = {{.size = sizeof(payload.holders[0]),
+	                            .record = HPZ_RECORD_HOLDER,
+	                            .pid = 12,
+	                            .fd = -1,
+	                            .comm = "0123456789abcdef"},
+	                {.size = sizeof(payload.holders[0]),
+	                        .record = HPZ_RECORD_HOLDER,
+	                        .pid = 13,
+	                        .fd = 4,
+	                        .comm = "b\n"}},
+	};
+
+	return payload;
+}
+
+static void serve_pages(struct fake *fake, void *data)
+{
+	fake_accept(fake);
+	for (uint64_t page = 0; page < 3; page++) {
+		struct list_payload payload = get_list_payload(100 + page, page < 2 ? 7000 + page : 0);
+		struct hpz_wire_list list;
+		fake_expect(fake, HPZ_OP_LIST, &list, sizeof(list));
+		if (list.cursor != (page ? 6999 + page : 0))
+			fake_fail(fake, "another page than the one that comes next");
+		fake_reply(fake, HPZ_OP_LIST, 0, &payload, sizeof(payload), NULL, 0);
+	}
+	fake_expect_end(fake);
+}
+
+static void test_list_of_pages(void **state)
+{
+	struct hpz_lease_info info = {.struct_size = sizeof(info)};
+	struct hpz_segment segment = {.struct_size = sizeof(segment)};
+	struct hpz_holder holder = {.struct_size = sizeof(holder)};
+	struct hpz_lease_list *list;
+	struct fake fake;
+	struct hpz *hpz;
+
+	fake_start(&fake, serve_pages, NULL);
+	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
+	assert_int_equal(hpz_list(hpz, &list), HPZ_OK);
+	hpz_close(hpz);
+	fake_join(&fake);
+	assert_int_equal(hpz_list_get_count(list), 3);
+	for (size_t i = 0; i < 3; i++) {
+		assert_int_equal(hpz_list_get_lease(list, i, &info), HPZ_OK);
+		assert_int_equal(info.id, 100 + i);
+		assert_string_equal(info.label, "vm?");
+		assert_string_equal(info.comm, "qemu-system-x86");
+		assert_int_equal(info.uid, UINT32_MAX);
+		assert_int_equal(info.state, HPZ_STATE_RETURNING);
+		assert_int_equal(info.segment_count, 2);
+		assert_int_equal(info.holder_count, 2);
+	}
+	assert_int_equal(hpz_list_get_segment(list, 2, 1, &segment), HPZ_OK);
+	assert_string_equal(segment.path, "/mnt/x");
+	assert_int_equal(segment.fd, -1);
+	assert_int_equal(hpz_list_get_holder(list, 1, 0, &holder), HPZ_OK);
+	assert_int_equal(holder.pid, 12);
+	assert_int_equal(holder.fd, -1);
+	assert_string_equal(holder.comm, "0123456789abcdef");
+	assert_int_equal(hpz_list_get_holder(list, 1, 1, &holder), HPZ_OK);
+	assert_string_equal(holder.comm, "b ");
+	assert_int_equal(hpz_list_get_lease(list, 3, &info), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_list_get_segment(list, 3, 0, &segment), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_list_get_segment(list, 0, 2, &segment), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_list_get_holder(list, 0, 2, &holder), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_list_get_holder(list, 3, 0, &holder), HPZ_ERR_INVALID);
+	hpz_list_free(list);
+}
+
+static void test_spoiled_lists(void **state)
+{
+	struct list_payload payload = get_list_payload(1, 0);
+	struct answer answer = {
+	        .op = HPZ_OP_LIST, .payload = &payload, .size = sizeof(payload), .descriptors = -1};
+
+#define SPOILED(field, value_)                                                                               \
+	do {                                                                                                 \
+		payload = get_list_payload(1, 0);                                                            \
+		payload.field = (value_);                                                                    \
+		assert_int_equal(call_and_hear(call_list, &answer), HPZ_ERR_PROTOCOL);                       \
+	} while (0)
+	assert_int_equal(call_and_hear(call_list, &answer), HPZ_OK);
+	SPOILED(listed.size, 0);
+	SPOILED(listed.records, 0);
+	SPOILED(listed.records, 4);
+	SPOILED(listed.records, 6);
+	SPOILED(listed.records, UINT32_MAX);
+	SPOILED(lease.size, 0);
+	SPOILED(lease.record, HPZ_RECORD_SEGMENT);
+	SPOILED(lease.id, 0);
+	SPOILED(lease.state, 0);
+	SPOILED(lease.state, 5);
+	SPOILED(lease.deliver, 2);
+	SPOILED(lease.pid, -1);
+	SPOILED(lease.segments, 1);
+	SPOILED(lease.segments, 3);
+	SPOILED(lease.segments, UINT32_MAX);
+	SPOILED(lease.holders, 1);
+	SPOILED(lease.holders, 3);
+	SPOILED(lease.holders, 17);
+	SPOILED(lease.holders, UINT32_MAX);
+	SPOILED(lease.reserved, 1);
+	SPOILED(segments[0].record, HPZ_RECORD_HOLDER);
+	SPOILED(segments[0].descriptor, 0);
+	SPOILED(segments[0].bytes, 1);
+	SPOILED(segments[1].path[0], 'x');
+	SPOILED(holders[0].record, HPZ_RECORD_SEGMENT);
+	SPOILED(holders[0].pid, 0);
+	SPOILED(holders[0].fd, -2);
+	SPOILED(holders[1].size, sizeof(payload.holders[1]) + 8);
+#undef SPOILED
+	payload = get_list_payload(1, 0);
+	for (answer.size = 0; answer.size < sizeof(payload); answer.size += 5)
+		assert_int_equal(call_and_hear(call_list, &answer), HPZ_ERR_PROTOCOL);
+	/* Nothing to list, and a cursor to more of it. */
+	payload.listed.records = 0;
+	answer.size = sizeof(payload.listed);
+	assert_int_equal(call_and_hear(call_list, &answer), HPZ_OK);
+	payload.listed.cursor = 1;
+	assert_int_equal(call_and_hear(call_list, &answer), HPZ_ERR_PROTOCOL);
+}
+
+static void serve_cursor_that_stands_still(struct fake *fake, void *data)
+{
+	fake_accept(fake);
+	for (unsigned page = 0; page < 2; page++) {
+		struct list_payload payload = get_list_payload(1, 7000);
+		fake_expect(fake, HPZ_OP_LIST, NULL, 0);
+		fake_reply(fake, HPZ_OP_LIST, 0, &payload, sizeof(payload), NULL, 0);
+	}
+	fake_expect_end(fake);
+}
+
+static void test_cursor_that_stands_still(void **state)
+{
+	struct fake fake;
+	struct hpz *hpz;
+
+	fake_start(&fake, serve_cursor_that_stands_still, NULL);
+	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
+	assert_int_equal(call_list(hpz), HPZ_ERR_PROTOCOL);
+	hpz_close(hpz);
+	fake_join(&fake);
+}
+
+/* ---- lost connections ---- */
+
+static void serve_end_in_the_middle(struct fake *fake, void *data)
+{
+	struct hpz_wire_empty empty = {.size = sizeof(empty)};
+	size_t call = *(size_t *)data;
+
+	/* An end after the request, an end between two calls, and then a life. */
+	fake_accept(fake);
+	fake_expect(fake, calls[call].op, NULL, 0);
+	fake_accept(fake);
+	fake_accept(fake);
+	fake_expect(fake, HPZ_OP_WAIT, NULL, 0);
+	fake_reply(fake, HPZ_OP_WAIT, 0, &empty, sizeof(empty), NULL, 0);
+	fake_expect_end(fake);
+}
+
+static void test_lost_until_reconnect(void **state)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(calls); i++) {
+		struct fake fake;
+		struct hpz *hpz;
+
+		fake_start(&fake, serve_end_in_the_middle, &i);
+		assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
+		assert_int_equal(calls[i].call(hpz), HPZ_ERR_LOST);
+		for (size_t j = 0; j < ARRAY_SIZE(calls); j++) {
+			assert_int_equal(calls[j].call(hpz), HPZ_ERR_LOST);
+			assert_string_not_equal(hpz_get_error_text(hpz), "");
+		}
+		assert_int_equal(hpz_reconnect(hpz), HPZ_OK);
+		/* The second life ends when the peer takes the third connection: nobody has noticed yet. */
+		struct hpz *other;
+		assert_int_equal(hpz_connect(fake.path, &other), HPZ_OK);
+		assert_int_equal(calls[i].call(hpz), HPZ_ERR_LOST);
+		assert_int_equal(calls[i].call(hpz), HPZ_ERR_LOST);
+		assert_int_equal(call_wait(other), HPZ_OK);
+		/* A living connection is kept. */
+		assert_int_equal(hpz_reconnect(other), HPZ_OK);
+		hpz_close(other);
+		fake_join(&fake);
+		assert_int_equal(hpz_reconnect(hpz), HPZ_ERR_NOT_RUNNING);
+		assert_int_equal(call_wait(hpz), HPZ_ERR_LOST);
+		hpz_close(hpz);
+	}
+}
+
+static void serve_end_before_the_ack(struct fake *fake, void *data)
+{
+	int file = *(int *)data;
+	struct fake_lease lease = get_fd_lease(file);
+
+	fake_accept(fake);
+	fake_reply_lease(fake, HPZ_OP_LEASE, &lease);
+	shutdown(fake->sock, SHUT_RDWR);
+}
+
+static void test_end_before_the_ack(void **state)
+{
+	_cleanup_fd_ int file = make_file();
+	unsigned before = fake_count_fds();
+
+	for (unsigned i = 0; i < 50; i++) {
+		struct fake fake;
+		struct hpz *hpz;
+		fake_start(&fake, serve_end_before_the_ack, &file);
+		assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
+		/* The ACK may still have gone out. */
+		int error = call_lease(hpz);
+		assert_true(error == HPZ_ERR_LOST || error == HPZ_OK);
+		assert_int_equal(call_wait(hpz), HPZ_ERR_LOST);
+		hpz_close(hpz);
+		fake_join(&fake);
+	}
+	assert_int_equal(fake_count_fds(), before);
+}
+
+/* ---- fork ---- */
+
+static void test_forked_child(void **state)
+{
+	_cleanup_fd_ int file = make_file();
+	struct lease_script script = {.lease = get_fd_lease(file)};
+	struct hpz_lease_request request = HPZ_LEASE_REQUEST_INIT;
+	struct hpz_segment segment = {.struct_size = sizeof(segment)};
+	struct hpz_lease *lease;
+	struct fake fake;
+	struct hpz *hpz;
+	int status;
+
+	fake_start(&fake, serve_lease, &script);
+	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
+	request.size = 1;
+	assert_int_equal(hpz_lease(hpz, &request, &lease), HPZ_OK);
+	pid_t pid = fork();
+	if (pid == 0) {
+		void *address;
+		size_t length;
+		int wrong = 0;
+		for (size_t i = 0; i < ARRAY_SIZE(calls); i++)
+			wrong += calls[i].call(hpz) != HPZ_ERR_FORKED;
+		wrong += hpz_reconnect(hpz) != HPZ_ERR_FORKED;
+		wrong += hpz_map(hpz, lease, &address, &length) != HPZ_ERR_FORKED;
+		hpz_lease_free(lease);
+		hpz_close(hpz);
+		_exit(wrong);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	/* Ours is as it was: the peer has seen nothing, and the descriptors are there. */
+	assert_int_equal(hpz_lease_get_segment(lease, 0, &segment), HPZ_OK);
+	assert_int_equal(fcntl(segment.fd, F_GETFD), FD_CLOEXEC);
+	assert_int_equal(hpz_reconnect(hpz), HPZ_OK);
+	hpz_lease_free(lease);
+	hpz_close(hpz);
+	fake_join(&fake);
+}
+
+/* A child that lives on does not keep the parent's connection alive. */
+static void test_close_ends_it_whoever_has_the_socket(void **state)
+{
+	struct fake fake;
+	struct hpz *hpz;
+	int status;
+
+	fake_start(&fake, serve_hello, NULL);
+	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
+	pid_t pid = fork();
+	if (pid == 0) {
+		pause();
+		_exit(0);
+	}
+	hpz_close(hpz);
+	fake_join(&fake);
+	kill(pid, SIGKILL);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+}
+
+static void serve_what_an_exec_keeps(struct fake *fake, void *data)
+{
+	fake_accept(fake);
+	fake_expect_silence(fake);
+}
+
+static void test_the_socket_is_close_on_exec(void **state)
+{
+	unsigned marks[2] = {0};
+	struct fake fake;
+	struct hpz *hpz;
+
+	fake_start(&fake, serve_what_an_exec_keeps, NULL);
+	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
+	for (int fd = 3; fd < 256; fd++) {
+		int flags = fcntl(fd, F_GETFD);
+		struct sockaddr_un peer = {0};
+		socklen_t length = sizeof(peer);
+		if (flags >= 0 && getpeername(fd, (struct sockaddr *)&peer, &length) == 0 &&
+		        strcmp(peer.sun_path, fake.path) == 0)
+			marks[flags == FD_CLOEXEC]++;
+	}
+	assert_int_equal(marks[0], 0);
+	assert_int_equal(marks[1], 1);
+	fake_join(&fake);
+	hpz_close(hpz);
+}
+
+/* ---- garbage ---- */
+
+static uint64_t random_state = 0x853c49e6748fea9b;
+
+static uint64_t get_random(void)
+{
+	random_state ^= random_state << 13;
+	random_state ^= random_state >> 7;
+	random_state ^= random_state << 17;
+	return random_state;
+}
+
+struct garbage {
+	uint16_t op;
+	uint8_t bytes[2048];
+	size_t size;
+	bool has_head;
+};
+
+static void serve_garbage(struct fake *fake, void *data)
+{
+	struct garbage *garbage = data;
+	const struct answer answer = {
+	        .op = garbage->op, .payload = garbage->bytes, .size = garbage->size, .descriptors = -1};
+
+	fake_accept(fake);
+	fake_expect(fake, garbage->op, NULL, 0);
+	if (garbage->has_head)
+		send_answer(fake, &answer);
+	else
+		fake_send(fake, garbage->bytes, garbage->size, NULL, 0);
+	/* A list may have been good enough to be asked for more. */
+	shutdown(fake->sock, SHUT_RDWR);
+}
+
+static void test_garbage(void **state)
+{
+	unsigned before = fake_count_fds();
+
+	for (unsigned round = 0; round < 1000; round++) {
+		size_t call = get_random() % ARRAY_SIZE(calls);
+		struct garbage garbage = {
+		        .op = calls[call].op, .size = 1 + get_random() % 2047, .has_head = round & 1};
+		for (size_t i = 0; i < garbage.size; i++)
+			garbage.bytes[i] = get_random() % 3 ? 0 : (uint8_t)get_random();
+		uint32_t size = get_random() % 2 ? (uint32_t)garbage.size : (uint32_t)(get_random() % 300);
+		memcpy(garbage.bytes, &size, MIN(sizeof(size), garbage.size));
+		struct fake fake;
+		struct hpz *hpz;
+		fake_start(&fake, serve_garbage, &garbage);
+		assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
+		int error = calls[call].call(hpz);
+		assert_true(error == HPZ_ERR_PROTOCOL || error == HPZ_ERR_LOST || error == HPZ_OK);
+		hpz_close(hpz);
+		fake_join(&fake);
+	}
+	assert_int_equal(fake_count_fds(), before);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_nobody_listens),
+	        cmocka_unit_test(test_bad_paths),
+	        cmocka_unit_test(test_another_kind_of_socket),
+	        cmocka_unit_test(test_the_mode_keeps_us_out),
+	        cmocka_unit_test(test_hello),
+	        cmocka_unit_test(test_the_environment_names_the_socket),
+	        cmocka_unit_test(test_null_handles),
+	        cmocka_unit_test(test_every_error_has_a_sentence),
+	        cmocka_unit_test(test_bad_hellos),
+	        cmocka_unit_test(test_hello_of_every_length),
+	        cmocka_unit_test(test_refused_hellos),
+	        cmocka_unit_test(test_end_and_flood_instead_of_a_hello),
+	        cmocka_unit_test(test_refusals),
+	        cmocka_unit_test(test_malformed_refusals),
+	        cmocka_unit_test(test_text_of_a_refusal),
+	        cmocka_unit_test(test_descriptors_nobody_asked_for),
+	        cmocka_unit_test(test_lease_by_descriptor),
+	        cmocka_unit_test(test_lease_by_path),
+	        cmocka_unit_test(test_adopt),
+	        cmocka_unit_test(test_requests_that_are_not_sent),
+	        cmocka_unit_test(test_newer_structs),
+	        cmocka_unit_test(test_spoiled_leases),
+	        cmocka_unit_test(test_lease_of_every_length),
+	        cmocka_unit_test(test_smaller_lease),
+	        cmocka_unit_test(test_withheld),
+	        cmocka_unit_test(test_release_answers),
+	        cmocka_unit_test(test_empty_answers),
+	        cmocka_unit_test(test_drain_counts),
+	        cmocka_unit_test(test_status),
+	        cmocka_unit_test(test_spoiled_status),
+	        cmocka_unit_test(test_list_of_pages),
+	        cmocka_unit_test(test_spoiled_lists),
+	        cmocka_unit_test(test_cursor_that_stands_still),
+	        cmocka_unit_test(test_lost_until_reconnect),
+	        cmocka_unit_test(test_end_before_the_ack),
+	        cmocka_unit_test(test_forked_child),
+	        cmocka_unit_test(test_close_ends_it_whoever_has_the_socket),
+	        cmocka_unit_test(test_the_socket_is_close_on_exec),
+	        cmocka_unit_test(test_garbage),
+	};
+
+	return cmocka_run_group_tests_name("api", tests, fake_setup, fake_teardown);
+}

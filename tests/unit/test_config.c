@@ -1,0 +1,753 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* test_config.c - what is read, and the exact sentence for everything that is not. */
+#include "temp.h"
+#include "config.h"
+
+#include <ctype.h>
+
+#define M2   (2ull << 20)
+#define G1   (1ull << 30)
+#define REST CONFIG_COUNT_REST
+
+static char dir[TEMP_PATH];
+static char path[PATH_MAX];
+static struct config config, other;
+
+static int setup(void **state)
+{
+	temp_make(dir);
+	temp_path(dir, "c", path);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	temp_remove(dir);
+	return 0;
+}
+
+static void read_good(const void *text, size_t length, struct config *ret_config)
+{
+	char error[512] = "";
+
+	temp_write(dir, "c", text, length);
+	if (config_read(path, false, ret_config, error, sizeof error) != 0)
+		fail_msg("\n%.*s\n%s", (int)length, (const char *)text, error);
+}
+
+static void read_text(const char *text, struct config *ret_config)
+{
+	read_good(text, strlen(text), ret_config);
+}
+
+/* `expected` is what follows FILE: */
+static void read_bad(const void *text, size_t length, const char *expected)
+{
+	static struct config untouched, zero;
+	char error[512] = "", whole[PATH_MAX + 512];
+
+	snprintf(whole, sizeof whole, "%s:%s", path, expected);
+	temp_write(dir, "c", text, length);
+	if (config_read(path, false, &untouched, error, sizeof error) != -EINVAL)
+		fail_msg("was read, but should have been: %s", expected);
+	assert_string_equal(error, whole);
+	assert_memory_equal(&untouched, &zero, sizeof zero);
+}
+
+/* ---- good files ---- */
+
+static void test_defaults(void **state)
+{
+	read_text("", &config);
+	assert_string_equal(config.path, path);
+	assert_string_equal(config.socket, "/run/hpz/hpzd.sock");
+	assert_string_equal(config.socket_group, "");
+	assert_string_equal(config.run_dir, "/run/hpz");
+	assert_int_equal(config.log_level, LOG_LEVEL_INFO);
+	assert_string_equal(config.method, "auto");
+	assert_int_equal(config.pool_count, 0);
+	assert_int_equal(config.socket_line, 0);
+}
+
+static void test_pool_defaults(void **state)
+{
+	const struct config_pool *pool = config.pools;
+
+	read_text("[pool main]\npage_size = 2M\npages = 512\n", &config);
+	assert_int_equal(config.pool_count, 1);
+	assert_int_equal(config.line_count, 3);
+	assert_string_equal(pool->name, "main");
+	assert_int_equal(pool->line, 1);
+	assert_int_equal(pool->page_size, M2);
+	assert_int_equal(pool->page_size_line, 2);
+	assert_int_equal(pool->node, 0);
+	assert_int_equal(pool->node_line, 0);
+	assert_int_equal(pool->pages, 512);
+	assert_int_equal(pool->max_pages, 512);
+	assert_string_equal(pool->mount, "auto");
+	assert_int_equal(pool->mount_line, 0);
+	assert_true(pool->raise);
+	assert_int_equal(pool->stock_count, 0);
+	assert_int_equal(pool->stock_line, 0);
+}
+
+static void test_everything(void **state)
+{
+	const struct config_pool *small = &config.pools[0], *large = &config.pools[1];
+
+	read_text("# a comment\n"
+	          "; another\n"
+	          "   # an indented one\n"
+	          "\t\n"
+	          "[hpzd]  ; comment\n"
+	          "socket = /tmp/x/sock/ ; ours\n"
+	          "socket_group=kvm\n"
+	          "run_dir : /dev/shm/hpz\n"
+	          "log_level = debug\n"
+	          "[pool small-2M_a.b] # comment\n"
+	          "stock = 1G*2  64M*8\t2M*rest\n"
+	          "max_pages = 4G\n"
+	          "pages = 3G\n"
+	          "node = 1\n"
+	          "page_size = 2MiB\n"
+	          "mount = /dev/hugepages///\n"
+	          "raise = off\n"
+	          "[clear]\n"
+	          "method = movnti\n"
+	          "[pool 1G]\n"
+	          "page_size = 1G\n"
+	          "pages = 0\n"
+	          "stock = auto\n"
+	          "max_pages = pages",
+	        &config);
+	assert_string_equal(config.socket, "/tmp/x/sock");
+	assert_int_equal(config.socket_line, 6);
+	assert_string_equal(config.socket_group, "kvm");
+	assert_int_equal(config.socket_group_line, 7);
+	assert_string_equal(config.run_dir, "/dev/shm/hpz");
+	assert_int_equal(config.run_dir_line, 8);
+	assert_int_equal(config.log_level, LOG_LEVEL_DEBUG);
+	assert_string_equal(config.method, "movnti");
+	assert_int_equal(config.method_line, 19);
+	assert_int_equal(config.pool_count, 2);
+	assert_int_equal(config.line_count, 24);
+	assert_string_equal(small->name, "small-2M_a.b");
+	assert_int_equal(small->line, 10);
+	assert_int_equal(small->node, 1);
+	assert_int_equal(small->node_line, 14);
+	assert_int_equal(small->pages, 1536);
+	assert_int_equal(small->max_pages, 2048);
+	assert_string_equal(small->mount, "/dev/hugepages");
+	assert_int_equal(small->mount_line, 16);
+	assert_false(small->raise);
+	assert_int_equal(small->stock_count, 3);
+	assert_int_equal(small->stock_line, 11);
+	assert_int_equal(small->stock[0].bytes, G1);
+	assert_int_equal(small->stock[0].count, 2);
+	assert_int_equal(small->stock[2].bytes, M2);
+	assert_true(small->stock[2].count == REST);
+	assert_string_equal(large->name, "1G");
+	assert_int_equal(large->pages, 0);
+	assert_int_equal(large->max_pages, 0);
+	assert_int_equal(large->stock_count, 0);
+}
+
+static void test_files_of_others(void **state)
+{
+	static const char bom[] =
+	        "\xef\xbb\xbf[hpzd]\r\nlog_level = error\r\n\r\n[clear]\r\nmethod = stosb\r\n";
+	char line[400];
+
+	read_text(bom, &config);
+	assert_int_equal(config.log_level, LOG_LEVEL_ERROR);
+	assert_string_equal(config.method, "stosb");
+	/* The longest line there may be, and the same without its end. */
+	memset(line, '#', sizeof line);
+	memcpy(line + 197, "\n[hpzd]\n", 9);
+	read_text(line, &config);
+	snprintf(line, sizeof line, "[pool x]\npage_size=2M\npages=1\nmount=/%0183d", 0);
+	read_text(line, &config);
+	assert_int_equal(strlen(config.pools[0].mount), 184);
+}
+
+/* Two nodes on one mount, two page sizes on two, and both left to hpzd. */
+static void test_mounts(void **state)
+{
+	read_text("[pool a]\npage_size=2M\npages=1\nmount=/m\n"
+	          "[pool b]\npage_size=2M\npages=1\nmount=/m\nnode=1\n"
+	          "[pool c]\npage_size=1G\npages=1\nmount=/g\n"
+	          "[pool d]\npage_size=1G\npages=1\nmount=auto\nnode=1\n"
+	          "[pool e]\npage_size=2M\npages=1\nmount=auto\nnode=2\n",
+	        &config);
+	assert_int_equal(config.pool_count, 5);
+}
+
+static void test_words(void **state)
+{
+	static const struct {
+		const char *word;
+		bool value;
+	} words[] = {{"yes", true}, {"no", false}, {"true", true}, {"false", false}, {"on", true},
+	        {"off", false}, {"1", true}, {"0", false}, {"Yes", true}};
+
+	for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
+		char text[128];
+		snprintf(text, sizeof text, "[pool a]\npage_size=2M\npages=1\nraise = %s\n", words[i].word);
+		read_text(text, &config);
+		assert_int_equal(config.pools[0].raise, words[i].value);
+	}
+}
+
+/* ---- bad files ---- */
+
+#define POOL "[pool a]\npage_size = 2M\npages = 512\n"
+#define LONG "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx" /* 64 */
+
+static const struct {
+	const char *text, *error;
+} bad[] = {
+        /* lines */
+        {"[hpzd]\nsocket\n", "2: neither [section] nor `key = value` nor a comment"},
+        {"[hpzd]\nsocket\nx = 1\n", "2: neither [section] nor `key = value` nor a comment"},
+        {"[hpzd]\nsocket\n[\n", "2: neither [section] nor `key = value` nor a comment"},
+        {"[hpzd]\nsocket = /a\n  /b\n", "3: begins with a space, a line cannot go on in the next"},
+        {" [hpzd]\n", "1: begins with a space, a line cannot go on in the next"},
+        {"[hpzd]\n\tsocket = /a\n", "2: begins with a space, a line cannot go on in the next"},
+        {"[hpzd]\nsocket = /a\x1b[2J\n", "2: byte 0x1b, this is no text file"},
+        {"[hpzd]\nsocket = /a\r/b\n", "2: byte 0x0d, this is no text file"},
+        {"[hpzd]\nsocket = /a\x7f\n", "2: byte 0x7f, this is no text file"},
+        {"#" LONG LONG LONG "xxxxx\n", "1: 198 bytes, a line has at most 197"},
+        {"\n\n[hpzd]\nsocket = /" LONG LONG LONG LONG LONG "\n", "4: 330 bytes, a line has at most 197"},
+        /* sections */
+        {"socket = /a\n", "1: `socket` above the first section"},
+        {"[hpz]\n", "1: unknown section [hpz], did you mean [hpzd]?"},
+        {"[pools a]\n", "1: unknown section [pools], did you mean [pool]?"},
+        {"[libvirt]\n", "1: unknown section [libvirt], there are [hpzd], [clear] and [pool NAME]"},
+        {"[]\n", "1: unknown section [], there are [hpzd], [clear] and [pool NAME]"},
+        {"[HPZD]\n", "1: unknown section [HPZD], there are [hpzd], [clear] and [pool NAME]"},
+        {"[hpzd\n", "1: a section without its `]`"},
+        {"[hpzd] socket = /a\n", "1: `socket = /a` behind a section's `]`, only a comment may stand there"},
+        {"[hpzd main]\n", "1: [hpzd main], this section has no name"},
+        {"[hpzd]\n[hpzd]\n", "2: [hpzd] for the second time, first in line 1"},
+        {"[hpzd]\n[clear]\n\n[hpzd]\n", "4: [hpzd] for the second time, first in line 1"},
+        {"[pool]\n", "1: [pool] needs a name, as [pool main]"},
+        {"[pool ]\n", "1: [pool] needs a name, as [pool main]"},
+        {"[pool a b]\n", "1: [pool a b], a name is made of A-Z a-z 0-9 _ . -"},
+        {"[pool a/b]\n", "1: [pool a/b], a name is made of A-Z a-z 0-9 _ . -"},
+        {"[pool \xc3\xa9]\n", "1: [pool \xc3\xa9], a name is made of A-Z a-z 0-9 _ . -"},
+        {"[pool " LONG "]\n", "1: [pool xxxxxxxxxxxxxxxxxxxx...], the name is longer than 63 bytes"},
+        {POOL "[pool b]\npage_size=1G\npages=1\n[pool a]\n",
+                "7: [pool a] for the second time, first in line 1"},
+        /* keys */
+        {"[hpzd]\nsockte = /a\n", "2: unknown key `sockte` in [hpzd], did you mean `socket`?"},
+        {"[hpzd]\nloglevel = info\n", "2: unknown key `loglevel` in [hpzd], did you mean `log_level`?"},
+        {"[pool a]\npagesize = 2M\n", "2: unknown key `pagesize` in [pool], did you mean `page_size`?"},
+        {"[pool a]\nmethod = stosb\n", "2: unknown key `method` in [pool], which has page_size, node, pages, "
+                                       "max_pages, mount, raise, stock"},
+        {"[clear]\nrate = 1G\n", "2: unknown key `rate` in [clear], which has method"},
+        {"[hpzd]\n= 3\n", "2: unknown key `` in [hpzd], which has socket, socket_group, run_dir, log_level"},
+        {"[hpzd]\nsocket = /a\nsocket = /a\n", "3: `socket` for the second time, first in line 2"},
+        {POOL "pages = 3\n", "4: `pages` for the second time, first in line 3"},
+        /* [hpzd] and [clear] */
+        {"[hpzd]\nsocket = hpzd.sock\n", "2: socket = hpzd.sock, not an absolute path"},
+        {"[hpzd]\nsocket =\n", "2: socket = , not an absolute path"},
+        {"[hpzd]\nsocket = /run/../x\n", "2: socket = /run/../x, `.` and `..` have no place in this path"},
+        {"[hpzd]\nsocket = /run/./x\n", "2: socket = /run/./x, `.` and `..` have no place in this path"},
+        {"[hpzd]\nsocket = /run/..\n", "2: socket = /run/.., `.` and `..` have no place in this path"},
+        {"[hpzd]\nsocket = /" LONG "/12345678901234567890123456789012345678901/\n",
+                "2: socket = /" LONG
+                "/12345678901234567890123456789012345678901/, path longer than 107 bytes"},
+        {"[hpzd]\nsocket_group = " LONG "\n", "2: socket_group = " LONG ", longer than 63 bytes"},
+        {"[hpzd]\nrun_dir = ~/hpz\n", "2: run_dir = ~/hpz, not an absolute path"},
+        {"[hpzd]\nlog_level = loud\n", "2: log_level = loud, not one of error, warning, info, debug"},
+        {"[hpzd]\nlog_level = info # loud\n", "2: log_level = info # loud, not one of error, warning, info, "
+                                              "debug (a comment behind a value begins "
+                                              "with `;`)"},
+        {"[hpzd]\nlog_level = x\n[hpzd]\n", "2: log_level = x, not one of error, warning, info, debug"},
+        {"[clear]\nmethod =\n", "2: method = , is empty"},
+        {"[clear]\nmethod = an_instruction_with_a_very_long_name\n",
+                "2: method = an_instruction_with_a_very_long_name, longer than 31 bytes"},
+        /* [pool NAME] */
+        {"\n[pool a]\n", "2: [pool a] has no page_size, which it needs, as `page_size = 2M`"},
+        {"[pool a]\npages = 3\n[hpzd]\n",
+                "1: [pool a] has no page_size, which it needs, as `page_size = 2M`"},
+        {"[pool a]\npage_size = 2M\n", "1: [pool a] has no pages, which it needs, as `pages = 512`"},
+        {"[pool a]\npages = 1\npage_size = two\n", "3: page_size = two, not a size, as 2M or 1G"},
+        {"[pool a]\npages = 1\npage_size = 3M\n",
+                "3: page_size = 3M, not the size of a huge page, as 2M or 1G"},
+        {"[pool a]\npages = 1\npage_size = 4K\n",
+                "3: page_size = 4K, not the size of a huge page, as 2M or 1G"},
+        {"[pool a]\npages = 1\npage_size = 2\n",
+                "3: page_size = 2, not the size of a huge page, as 2M or 1G"},
+        {"[pool a]\npages = 1\npage_size = 0\n",
+                "3: page_size = 0, not the size of a huge page, as 2M or 1G"},
+        {POOL "node = -1\n", "4: node = -1, not a NUMA node, 0 to 1023"},
+        {POOL "node = 1024\n", "4: node = 1024, not a NUMA node, 0 to 1023"},
+        {POOL "node = 0,1\n", "4: node = 0,1, not a NUMA node, 0 to 1023"},
+        {POOL "node =\n", "4: node = , not a NUMA node, 0 to 1023"},
+        {POOL "node = 99999999999999999999\n", "4: node = 99999999999999999999, not a NUMA node, 0 to 1023"},
+        {"[pool a]\npage_size = 2M\npages = -3\n", "3: pages = -3, `-3` is not a size, as 512M or 2G"},
+        {"[pool a]\npage_size = 2M\npages = many\n", "3: pages = many, `many` is not a size, as 512M or 2G"},
+        {"[pool a]\npage_size = 2M\npages = 3M\n",
+                "3: pages = 3M, `3M` is not whole pages of 2M, the next such size is 4M"},
+        {"[pool a]\npage_size = 1G\npages = 1.5G\n",
+                "3: pages = 1.5G, `1.5G` is not whole pages of 1G, the next such size is 2G"},
+        {"[pool a]\npage_size = 2M\npages = 99999999999999999999\n",
+                "3: pages = 99999999999999999999, more than any machine has"},
+        {"[pool a]\npage_size = 2M\npages = 4398046511104\n",
+                "3: pages = 4398046511104, more than any machine has"},
+        {"[pool a]\npage_size = 2M\npages = 8388608T\n",
+                "3: pages = 8388608T, `8388608T` is more than any machine has"},
+        {POOL "max_pages = 511\n", "4: max_pages = 511, 511 pages, less than the 512 of `pages`"},
+        {POOL "max_pages = 1022M\n", "4: max_pages = 1022M, 511 pages, less than the 512 of `pages`"},
+        {POOL "mount = hugepages\n", "4: mount = hugepages, neither `auto` nor an absolute path"},
+        {POOL "mount = Auto\n", "4: mount = Auto, neither `auto` nor an absolute path"},
+        {POOL "raise = maybe\n", "4: raise = maybe, neither yes nor no"},
+        {POOL "stock =\n", "4: stock = , is empty: `auto`, or SIZE*COUNT as 2G*8"},
+        {POOL "stock = 64M\n", "4: stock = 64M, `64M` is not SIZE*COUNT, as 2G*8 or 2M*rest"},
+        {POOL "stock = 64M * 3\n", "4: stock = 64M * 3, `64M` is not SIZE*COUNT, as 2G*8 or 2M*rest"},
+        {POOL "stock = 64M*3,2M*1\n", "4: stock = 64M*3,2M*1, `3,2M*1` is not a count from 1 on or `rest`"},
+        {POOL "stock = 64M*0\n", "4: stock = 64M*0, `0` is not a count from 1 on or `rest`"},
+        {POOL "stock = 64M*\n", "4: stock = 64M*, `` is not a count from 1 on or `rest`"},
+        {POOL "stock = *3\n", "4: stock = *3, `` is not a size, as 512M or 2G"},
+        {POOL "stock = 0M*3\n", "4: stock = 0M*3, a segment of no bytes"},
+        {POOL "stock = 64M*4 3M*2\n",
+                "4: stock = 64M*4 3M*2, `3M` is not whole pages of 2M, the next such size is 4M"},
+        {POOL "stock = 64M*4 65536K*2\n", "4: stock = 64M*4 65536K*2, 64M stands there twice"},
+        {POOL "stock = 64M*rest 2M*rest\n", "4: stock = 64M*rest 2M*rest, `rest` stands there twice"},
+        {POOL "stock = 1G*1 2M*1\n", "4: stock = 1G*1 2M*1, 513 pages, more than the 512 of `pages`"},
+        {POOL "stock = 2M*18446744073709551615\n",
+                "4: stock = 2M*18446744073709551615, more pages than any machine has"},
+        {POOL "stock = 2M*9223372036854775807 4M*9223372036854775807\n",
+                "4: stock = 2M*9223372036854775807 4M*9223372036854775807, more pages than any machine has"},
+        /* pools together */
+        {POOL "[pool b]\npages = 1\npage_size = 2M\n", "4: [pool b] has the node and page size of [pool a] "
+                                                       "in line 1, and a pool is all pages of one node and "
+                                                       "size"},
+        {POOL "mount = /m\n[pool b]\npages = 1\npage_size = 1G\nmount = /m/\n",
+                "8: mount = /m, [pool a] in line 1 has it with another page size, and a mount has one"},
+};
+
+static void test_bad_files(void **state)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+		read_bad(bad[i].text, strlen(bad[i].text), bad[i].error);
+}
+
+static void test_nul_bytes(void **state)
+{
+	static const char nul[] = "[hpzd]\nsocket = /a\0b\n", only[] = "\0";
+
+	read_bad(nul, sizeof nul - 1, "2: byte 0x00, this is no text file");
+	read_bad(only, 1, "1: byte 0x00, this is no text file");
+}
+
+static void test_too_many(void **state)
+{
+	char text[16384], error[512], *stock;
+	size_t length = 0;
+
+	for (int i = 0; i <= CONFIG_POOLS_MAX; i++) {
+		if (i == CONFIG_POOLS_MAX)
+			read_good(text, length, &config);
+		length += (size_t)snprintf(text + length, sizeof text - length,
+		        "[pool p%d]\npage_size = 2M\npages = 1\nnode = %d\n", i, i);
+	}
+	assert_int_equal(config.pool_count, CONFIG_POOLS_MAX);
+	read_bad(text, length, "257: [pool p64], more than 64 pools");
+
+	/* 33 sizes just fit into a line. */
+	length = (size_t)snprintf(text, sizeof text, "[pool a]\npage_size = 1M\npages = 9999\nstock=");
+	stock = text + length - strlen("stock=");
+	for (int i = 1; i <= CONFIG_STOCK_MAX + 1; i++) {
+		length +=
+		        (size_t)snprintf(text + length, sizeof text - length, "%s%dM*1", i > 1 ? " " : "", i);
+		if (i == CONFIG_STOCK_MAX)
+			read_good(text, length, &config);
+	}
+	assert_int_equal(config.pools[0].stock_count, CONFIG_STOCK_MAX);
+	snprintf(error, sizeof error, "4: stock = %s, more than 32 sizes", stock + strlen("stock="));
+	read_bad(text, length, error);
+}
+
+static void test_errors_without_a_line(void **state)
+{
+	char error[512] = "", expected[PATH_MAX + 64], name[400];
+
+	snprintf(expected, sizeof expected, "%s: No such file or directory", path);
+	assert_int_equal(config_read(path, false, &config, error, sizeof error), -ENOENT);
+	assert_string_equal(error, expected);
+	assert_int_equal(config_read(path, true, &config, error, sizeof error), 0);
+	assert_string_equal(config.socket, "/run/hpz/hpzd.sock");
+	assert_int_equal(config_read(dir, true, &config, error, sizeof error), -EISDIR);
+	snprintf(expected, sizeof expected, "%s: Is a directory", dir);
+	assert_string_equal(error, expected);
+	memset(name, 'x', sizeof name);
+	name[sizeof name - 1] = 0;
+	assert_int_equal(config_read(name, true, &config, error, sizeof error), -ENAMETOOLONG);
+	/* A message that does not fit is cut, not written beyond. */
+	temp_put(dir, "c", "[hpz]\n");
+	memset(error, 'x', sizeof error);
+	assert_int_equal(config_read(path, false, &config, error, 8), -EINVAL);
+	assert_int_equal(strlen(error), 7);
+	assert_int_equal(error[8], 'x');
+}
+
+/* Random bytes and random lines: never a crash, always a message. */
+static void test_noise(void **state)
+{
+	static const char *const parts[] = {"[hpzd]", "[pool a]", "[pool b]", "[", "]", "=", "page_size",
+	        "pages", "2M", "512", "\n", "\n", "\n", " ", "stock", "2M*rest", "*", ";", "#", "\r\n",
+	        "mount", "/", "..", "auto", "\xef\xbb\xbf", "max_pages", "18446744073709551615", "node"};
+	unsigned seed = 1;
+
+	for (int round = 0; round < 3000; round++) {
+		char text[1024] = "", error[256] = "";
+		size_t length = 0;
+		int r;
+		for (int i = 0; i < 60; i++)
+			length += (size_t)snprintf(text + length, sizeof text - length, "%s",
+			        parts[(unsigned)rand_r(&seed) % ARRAY_SIZE(parts)]);
+		if (round % 2)
+			text[(unsigned)rand_r(&seed) % length] = (char)rand_r(&seed);
+		temp_write(dir, "c", text, length);
+		r = config_read(path, false, &config, error, sizeof error);
+		assert_true(r == 0 || r == -EINVAL);
+		assert_int_equal(r == 0, error[0] == 0);
+	}
+}
+
+/* ---- reload ---- */
+
+static bool pools_have_pages(const char *pool, void *user)
+{
+	return strstr(user, pool) != NULL;
+}
+
+#define NOW                                                                                                  \
+	"[hpzd]\nsocket = /s\nrun_dir = /r\n[pool a]\npage_size = 2M\npages = 512\nmount = /m\nnode = 1\n"   \
+	"[pool b]\npage_size = 1G\npages = 2\n"
+
+static const struct {
+	const char *next, *with_pages, *error; /* NULL: may be loaded */
+} reloads[] = {
+        {NOW, "ab", NULL},
+        {"#\n" NOW "[clear]\nmethod = stosb\n[pool c]\nnode = 7\npage_size = 2M\npages = 1\n", "ab", NULL},
+        {"[hpzd]\nlog_level=debug\nsocket_group = kvm\nsocket = /s/\nrun_dir = /r\n"
+         "[pool b]\npage_size = 1G\npages = 0\nmax_pages = 9\nstock = auto\nraise = no\n"
+         "[pool a]\npage_size = 2048K\npages = 1\nmount = /m/\nnode = 1\n",
+                "ab", NULL},
+        {"[hpzd]\nsocket = /t\nrun_dir = /r\n", "",
+                "2: socket was /s and would be /t, which needs a restart"},
+        {"[hpzd]\nrun_dir = /r\n", "",
+                "2: socket was /s and would be /run/hpz/hpzd.sock, which needs a restart"},
+        {"", "", "1: socket was /s and would be /run/hpz/hpzd.sock, which needs a restart"},
+        {"[hpzd]\nsocket = /s\nrun_dir = /q\n", "",
+                "3: run_dir was /r and would be /q, which needs a restart"},
+        {"[hpzd]\nsocket = /s\nrun_dir = /r\n", "", NULL},
+        {"[hpzd]\nsocket = /s\nrun_dir = /r\n", "b",
+                "3: [pool b] is gone but has pages, set its pages to 0 first"},
+        {"[hpzd]\nsocket = /s\nrun_dir = /r\n[pool a]\npage_size = 1G\npages = 1\nmount = /m\nnode = 1\n", "",
+                "5: page_size of [pool a] was 2M and would be 1G, which needs a new pool"},
+        {"[hpzd]\nsocket = /s\nrun_dir = /r\n[pool a]\npage_size = 2M\npages = 1\nmount = /m\nnode = 2\n", "",
+                "8: node of [pool a] was 1 and would be 2, which needs a new pool"},
+        {"[hpzd]\nsocket = /s\nrun_dir = /r\n[pool a]\npage_size = 2M\npages = 1\nmount = /m\n", "",
+                "4: node of [pool a] was 1 and would be 0, which needs a new pool"},
+        {"[hpzd]\nsocket = /s\nrun_dir = /r\n[pool a]\npage_size = 2M\npages = 1\nmount = /n\nnode = 1\n", "",
+                "7: mount of [pool a] was /m and would be /n, which needs a new pool"},
+        {"[hpzd]\nsocket = /s\nrun_dir = /r\n[pool a]\npage_size = 2M\npages = 1\nnode = 1\n", "",
+                "4: mount of [pool a] was /m and would be auto, which needs a new pool"},
+};
+
+static void test_reload(void **state)
+{
+	read_text(NOW, &config);
+	for (size_t i = 0; i < ARRAY_SIZE(reloads); i++) {
+		char error[512] = "", expected[PATH_MAX + 512] = "",
+		     *with_pages = strdup(reloads[i].with_pages);
+		int r;
+		if (reloads[i].error)
+			snprintf(expected, sizeof expected, "%s:%s", path, reloads[i].error);
+		read_text(reloads[i].next, &other);
+		r = config_check_reload(&config, &other, pools_have_pages, with_pages, error, sizeof error);
+		assert_string_equal(error, expected);
+		assert_int_equal(r, reloads[i].error ? -EINVAL : 0);
+		free(with_pages);
+	}
+}
+
+/* ---- stock ---- */
+
+#define CLASSES(...)                                                                                         \
+	{                                                                                                    \
+		__VA_ARGS__                                                                                  \
+	}
+static const struct {
+	uint64_t page_size, pages;
+	const char *stock; /* NULL: none of its own */
+	struct config_class classes[8];
+} stocks[] = {
+        {M2, 0, NULL, {{0}}},
+        {M2, 1, NULL, {{1, 1}}},
+        {M2, 2, NULL, {{1, 2}}},
+        {M2, 3, NULL, {{1, 3}}},
+        {M2, 4, NULL, CLASSES({2, 1}, {1, 2})},
+        {M2, 5, NULL, CLASSES({2, 1}, {1, 3})},
+        {M2, 63, NULL, CLASSES({31, 1}, {1, 32})},
+        {M2, 64, NULL, CLASSES({32, 1}, {1, 32})},
+        {M2, 128, NULL, CLASSES({64, 1}, {32, 1}, {1, 32})},
+        {M2, 512, NULL, CLASSES({256, 1}, {32, 4}, {1, 128})},
+        {M2, 513, NULL, CLASSES({256, 1}, {32, 4}, {1, 129})},
+        {G1, 1, NULL, {{1, 1}}},
+        {G1, 2, NULL, {{1, 2}}},
+        {G1, 3, NULL, {{1, 3}}},
+        {G1, 8, NULL, CLASSES({4, 1}, {1, 4})},
+        {G1, 9, NULL, CLASSES({4, 1}, {1, 5})},
+        {M2, 512, "2M*rest", {{1, 512}}},
+        {M2, 512, "64M*2 2M*3 512M*1", CLASSES({256, 1}, {32, 2}, {1, 3})},
+        {M2, 512, "64M*2 2M*rest 512M*1", CLASSES({256, 1}, {32, 2}, {1, 192})},
+        {M2, 512, "2M*2 64M*rest", CLASSES({32, 15}, {1, 32})},
+        {M2, 513, "64M*rest", CLASSES({32, 16}, {1, 1})},
+        {M2, 31, "64M*rest", {{1, 31}}},
+        {M2, 512, "1G*1 64M*rest", {{512, 1}}},
+        {M2, 512, "1G*1", {{512, 1}}},
+        {G1, 4, "2G*1 1G*rest", CLASSES({2, 1}, {1, 2})},
+        {G1, 4, "3G*rest", CLASSES({3, 1}, {1, 1})},
+};
+
+static void expect_stock(const struct config_pool *pool, uint64_t pages, const struct config_class *expected)
+{
+	struct config_class classes[CONFIG_STOCK_MAX + 3];
+	size_t count = config_get_stock(pool, pages, classes);
+
+	for (size_t i = 0; i < count; i++) {
+		assert_int_equal(classes[i].segment_pages, expected[i].segment_pages);
+		assert_int_equal(classes[i].count, expected[i].count);
+	}
+	assert_int_equal(expected[count].count, 0);
+}
+
+static void test_stock(void **state)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(stocks); i++) {
+		char text[256], size[32];
+		snprintf(size, sizeof size, "%llu", (unsigned long long)stocks[i].page_size);
+		snprintf(text, sizeof text, "[pool a]\npage_size = %s\npages = %llu\n%s%s\n", size,
+		        (unsigned long long)stocks[i].pages, stocks[i].stock ? "stock = " : "",
+		        stocks[i].stock ? stocks[i].stock : "");
+		read_text(text, &config);
+		expect_stock(&config.pools[0], config.pools[0].pages, stocks[i].classes);
+	}
+}
+
+/* The machine has less than the file says: the large ones first, never more than there is. */
+static void test_stock_of_less(void **state)
+{
+	static const struct {
+		uint64_t pages;
+		struct config_class classes[5];
+	} less[] = {
+	        {0, {{0}}},
+	        {1, {{1, 1}}},
+	        {31, {{1, 4}}},
+	        {40, CLASSES({32, 1}, {1, 4})},
+	        {255, CLASSES({32, 2}, {1, 4})},
+	        {256, {{256, 1}}},
+	        {300, CLASSES({256, 1}, {32, 1}, {1, 4})},
+	        {512, CLASSES({256, 1}, {32, 2}, {1, 4})},
+	};
+
+	read_text(POOL "stock = 2M*4 512M*1 64M*2\n", &config);
+	for (size_t i = 0; i < ARRAY_SIZE(less); i++)
+		expect_stock(&config.pools[0], less[i].pages, less[i].classes);
+}
+
+/* Whatever the pool: every class once, from large to small, no more than all pages; with `rest` or by default
+ * all. */
+static void test_stock_sums(void **state)
+{
+	static const char *const texts[] = {
+	        "auto", "2M*rest", "6M*3 10M*2 4M*rest", "2M*1", "64M*1 32M*1 16M*1"};
+
+	for (size_t t = 0; t < ARRAY_SIZE(texts); t++) {
+		char text[256];
+		snprintf(text, sizeof text, POOL "stock = %s\n", texts[t]);
+		read_text(text, &config);
+		for (uint64_t pages = 0; pages < 700; pages++) {
+			struct config_class classes[CONFIG_STOCK_MAX + 3];
+			size_t count = config_get_stock(&config.pools[0], pages, classes);
+			uint64_t sum = 0;
+			for (size_t i = 0; i < count; i++) {
+				assert_true(classes[i].count > 0 && classes[i].segment_pages > 0);
+				assert_true(
+				        i == 0 || classes[i - 1].segment_pages > classes[i].segment_pages);
+				sum += classes[i].count * classes[i].segment_pages;
+			}
+			assert_true(sum <= pages);
+			if (t <= 2)
+				assert_int_equal(sum, pages);
+		}
+	}
+}
+
+/* ---- the table, the example file and the manual ---- */
+
+struct row {
+	char section[32], key[32], fallback[64], need[16], help[256];
+};
+
+static size_t read_reference(struct row rows[32])
+{
+	char *text, *rest;
+	size_t length, count = 0;
+	FILE *out = open_memstream(&text, &length);
+
+	assert_non_null(out);
+	config_write_reference(out);
+	fclose(out);
+	rest = text;
+	for (char *line; (line = strsep(&rest, "\n")) && *line; count++) {
+		char *fields[5];
+		for (size_t i = 0; i < 5; i++)
+			assert_non_null(fields[i] = strsep(&line, "\t"));
+		assert_null(line);
+		snprintf(rows[count].section, 32, "%s", fields[0]);
+		snprintf(rows[count].key, 32, "%s", fields[1]);
+		snprintf(rows[count].fallback, 64, "%s", fields[2]);
+		snprintf(rows[count].need, 16, "%s", fields[3]);
+		snprintf(rows[count].help, 256, "%s", fields[4]);
+	}
+	free(text);
+	return count;
+}
+
+/* Where a key stands in a text, as section and key in the order of the file; -1 none left. */
+struct mention {
+	char section[32], key[32], fallback[64];
+};
+
+/* conf/hpzd.conf: "#[section]" or "[section]", "#key = default". */
+static size_t read_example(struct mention mentions[64])
+{
+	char *text = temp_read(HPZ_SOURCE_ROOT, "conf/hpzd.conf", NULL), *rest = text;
+	char section[32] = "";
+	size_t count = 0;
+
+	for (char *line; (line = strsep(&rest, "\n"));) {
+		if (sscanf(line, "#[%31[a-z]", section) == 1 || sscanf(line, "[%31[a-z]", section) == 1)
+			continue;
+		if (line[0] != '#' || !islower((unsigned char)line[1]))
+			continue;
+		mentions[count].fallback[0] = 0;
+		if (sscanf(line, "#%31[a-z_] = %63[^\n]", mentions[count].key, mentions[count].fallback) < 1)
+			continue;
+		strcpy(mentions[count++].section, section);
+	}
+	free(text);
+	return count;
+}
+
+static bool is_active(const char *text, char first)
+{
+	for (const char *line = text; line; line = strchr(line, '\n')) {
+		line += *line == '\n';
+		if (*line == first)
+			return true;
+	}
+	return false;
+}
+
+/* Every key of the table with its default, in its section, and no other; nothing is switched on. */
+static void test_example(void **state)
+{
+	struct mention mentions[64];
+	struct row rows[32];
+	size_t row_count = read_reference(rows), count = read_example(mentions);
+	char *text = temp_read(HPZ_SOURCE_ROOT, "conf/hpzd.conf", NULL);
+
+	assert_int_equal(count, row_count);
+	for (size_t i = 0; i < row_count; i++) {
+		assert_string_equal(mentions[i].section, rows[i].section);
+		assert_string_equal(mentions[i].key, rows[i].key);
+		assert_string_equal(mentions[i].fallback, rows[i].fallback);
+	}
+	read_text(text, &config);
+	assert_int_equal(config.pool_count, 0);
+	for (const char *c = "abcdefghijklmnopqrstuvwxyz"; *c; c++)
+		assert_false(is_active(text, *c));
+	free(text);
+}
+
+/* Uncommented, the example is a file that works and says what is the default anyway. */
+static void test_example_uncommented(void **state)
+{
+	char *text = temp_read(HPZ_SOURCE_ROOT, "conf/hpzd.conf", NULL), *to = text;
+
+	for (char *from = text; *from; from++)
+		if (!(*from == '#' && (from == text || from[-1] == '\n') &&
+		            (islower((unsigned char)from[1]) || from[1] == '[')))
+			*to++ = *from;
+	*to = 0;
+	read_text(text, &config);
+	read_text(POOL, &other);
+	assert_int_equal(config.pool_count, 1);
+	assert_string_equal(config.socket, other.socket);
+	assert_string_equal(config.socket_group, other.socket_group);
+	assert_string_equal(config.run_dir, other.run_dir);
+	assert_string_equal(config.method, other.method);
+	assert_int_equal(config.log_level, other.log_level);
+	assert_int_equal(config.pools[0].pages, 512);
+	assert_int_equal(config.pools[0].max_pages, 512);
+	assert_int_equal(config.pools[0].page_size, M2);
+	assert_string_equal(config.pools[0].mount, "auto");
+	assert_int_equal(config.pools[0].stock_count, 0);
+	assert_true(config.pools[0].raise);
+	free(text);
+}
+
+/* man/hpzd.conf.5: ".Ss Li [section]" or so, ".It Ic key" for each key in the order of the table. */
+static void test_manual(void **state)
+{
+	char *text = temp_read(HPZ_SOURCE_ROOT, "man/hpzd.conf.5", NULL), *rest = text;
+	struct row rows[32];
+	size_t row_count = read_reference(rows), at = 0;
+	char section[32] = "", key[32];
+
+	for (char *line; (line = strsep(&rest, "\n"));) {
+		if (sscanf(line, ".Ss [%31[a-z]", section) == 1)
+			continue;
+		if (sscanf(line, ".It Ic %31[a-z_]", key) != 1)
+			continue;
+		assert_true(at < row_count);
+		assert_string_equal(section, rows[at].section);
+		assert_string_equal(key, rows[at].key);
+		at++;
+	}
+	assert_int_equal(at, row_count);
+	free(text);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test_setup_teardown(test_defaults, setup, teardown),
+	        cmocka_unit_test_setup_teardown(test_pool_defaults, setup, teardown),
+	        cmocka_unit_test_setup_teardown(test_everything, setup, teardown),
+	        cmocka_unit_test_setup_teardown(test_files_of_others, setup, teardown),
+	        cmocka_unit_test_setup_teardown(test_mounts, setup, teardown),
+	        cmocka_unit_test_setup_teardown(test_words, setup, teardown),
+	        cmocka_unit_test_setup_teardown(test_bad_files, setup, teardown),
+	        cmocka_unit_test_setup_teardown(test_nul_bytes, setup, teardown),
+	        cmocka_unit_test_setup_teardown(test_too_many, setup, teardown),
+	        cmocka_unit_test_setup_teardown(test_errors_without_a_line, setup, teardown),
+	        cmocka_unit_test_setup_teardown(test_noise, setup, teardown),
+	        cmocka_unit_test_setup_teardown(test_reload, setup, teardown),
+	        cmocka_unit_test_setup_teardown(test_stock, setup, teardown),
+	        cmocka_unit_test_setup_teardown(test_stock_of_less, setup, teardown),
+	        cmocka_unit_test_setup_teardown(test_stock_sums, setup, teardown),
+	        cmocka_unit_test_setup_teardown(test_example, setup, teardown),
+	        cmocka_unit_test_setup_teardown(test_example_uncommented, setup, teardown),
+	        cmocka_unit_test_setup_teardown(test_manual, setup, teardown),
+	};
+	return cmocka_run_group_tests_name("config", tests, NULL, NULL);
+}
