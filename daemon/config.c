@@ -102,6 +102,22 @@ static int parse_mount(const struct config_key *key, const char *text, const str
 	return parse_path(key, text, pool, ret_value, why);
 }
 
+static int parse_reuse(const struct config_key *key, const char *text, const struct config_pool *pool,
+        void *ret_value, char why[WHY_MAX])
+{
+	static const char *const names[] = {[CONFIG_REUSE_PROVEN] = "proven",
+	        [CONFIG_REUSE_WEAK] = "weak",
+	        [CONFIG_REUSE_NEVER] = "never"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		if (strcmp(text, names[i]) != 0)
+			continue;
+		*(enum config_reuse *)ret_value = (enum config_reuse)i;
+		return 0;
+	}
+	return refuse(why, "is none of proven, weak, never");
+}
+
 static int parse_level(const struct config_key *key, const char *text, const struct config_pool *pool,
         void *ret_value, char why[WHY_MAX])
 {
@@ -340,6 +356,8 @@ static const struct config_key config_keys[] = {
                 DEFAULT("auto"), "hugetlbfs mount point; auto: hpzd mounts one"},
         {"pool", "raise", parse_bool, MEMBER(config_pool, raise), 0, DEFAULT("yes"),
                 "whether hpzd may raise nr_hugepages to get the pages"},
+        {"pool", "reuse", parse_reuse, MEMBER(config_pool, reuse), 0, DEFAULT("proven"),
+                "when returned memory is handed out again: proven, weak or never"},
         {"pool", "stock", parse_stock, MEMBER(config_pool, stock), LINE_OF(config_pool, stock),
                 DEFAULT("auto"),
                 "segments to keep ready, SIZE*COUNT, as 2G*8 512M*16 2M*rest; auto: half, 64M pieces, single "

@@ -15,6 +15,13 @@
 #define CONFIG_STOCK_MAX    32
 #define CONFIG_COUNT_REST   UINT64_MAX
 
+/* When returned memory goes to the next lease. */
+enum config_reuse {
+	CONFIG_REUSE_PROVEN, /* only when the full proof says that nobody can reach it */
+	CONFIG_REUSE_WEAK,   /* also when only F_SETLEASE says so, and never to the same uid */
+	CONFIG_REUSE_NEVER,  /* it is unlinked, and the kernel zeroes the pages */
+};
+
 /* `2G*8`: bytes and count; count CONFIG_COUNT_REST for `2M*rest`. */
 struct config_stock {
 	uint64_t bytes;
@@ -30,6 +37,7 @@ struct config_pool {
 	uint64_t max_pages; /* default: pages */
 	char mount[192];    /* "auto" or an absolute path without a slash at its end */
 	bool raise;         /* may raise nr_hugepages; default yes */
+	enum config_reuse reuse;
 	struct config_stock stock[CONFIG_STOCK_MAX]; /* as written, no size twice; none: default stock */
 	size_t stock_count;
 	unsigned page_size_line, node_line, mount_line, stock_line; /* 0: not given */

@@ -129,12 +129,19 @@ static void apply_level(struct crew_worker *worker, enum worker_level level)
 
 /* ---- jobs ---- */
 
+/* The pool's lock and the proof's program stay hpzd's. */
+static bool is_lent(size_t fd)
+{
+	return fd == WORKER_FD_LOCK || fd == WORKER_FD_PROGRAM;
+}
+
 struct crew_job *crew_new_job(enum worker_role role, enum worker_op op)
 {
 	struct crew_job *job = calloc(1, sizeof *job);
 	if (!job)
 		return NULL;
 	list_init(&job->link);
+	job->program = -1;
 	job->wire.op = op;
 	job->role = role;
 	for (size_t i = 0; i < WORKER_FDS; i++)
@@ -147,9 +154,10 @@ void crew_free_job(struct crew_job *job)
 	if (!job)
 		return;
 	for (size_t i = 0; i < WORKER_FDS; i++) {
-		if (i != WORKER_FD_LOCK)
+		if (!is_lent(i))
 			close_fd(job->fds[i]);
 	}
+	close_fd(job->program);
 	free(job);
 }
 
@@ -255,8 +263,9 @@ static void on_answer(uv_poll_t *poll, int status, int events)
 	struct crew_worker *worker = poll->data;
 	for (;;) {
 		struct worker_done done;
-		size_t length;
-		int r = frame_receive(worker->sock, &done, sizeof done, &length, NULL, 0, NULL);
+		size_t length, fd_count = 0;
+		int program = -1;
+		int r = frame_receive(worker->sock, &done, sizeof done, &length, &program, 1, &fd_count);
 		if (r == -EAGAIN)
 			break;
 		if (r != FRAME_OK || length != sizeof done) {
@@ -264,8 +273,14 @@ static void on_answer(uv_poll_t *poll, int status, int events)
 			uv_poll_stop(&worker->poll);
 			break;
 		}
-		if (!worker->job || done.id != worker->job->wire.id)
+		if (!worker->job || done.id != worker->job->wire.id) {
+			close_fd(program);
 			continue;
+		}
+		if (program >= 0) {
+			close_fd(worker->job->program);
+			worker->job->program = program;
+		}
 		if (done.is_partial && worker->job->partial)
 			worker->job->partial(worker->job, &done, worker->job->user);
 		else if (!done.is_partial)
@@ -428,7 +443,7 @@ static bool give(struct crew_worker *worker, struct crew_job *job)
 	list_remove(&job->link);
 	/* The worker's copy is the only one from here on. */
 	for (size_t i = 0; i < WORKER_FDS; i++) {
-		if (i != WORKER_FD_LOCK)
+		if (!is_lent(i))
 			job->fds[i] = close_fd(job->fds[i]);
 	}
 	job->worker = worker;

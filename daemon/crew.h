@@ -23,7 +23,9 @@ typedef void (*crew_partial_cb)(struct crew_job *job, const struct worker_done *
 struct crew_job {
 	struct list link;
 	struct worker_job wire; /* id is crew's */
-	int fds[WORKER_FDS];    /* owned; -1: none. WORKER_FD_LOCK is lent: never closed */
+	int fds[WORKER_FDS]; /* owned; -1: none. WORKER_FD_LOCK and WORKER_FD_PROGRAM are lent: never closed
+	                      */
+	int program;         /* LEARN: what the worker sent, the callback may take it; -1: none */
 	enum worker_role role;
 	int32_t node;         /* memory */
 	bool is_urgent;       /* before the others of its queue */

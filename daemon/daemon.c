@@ -188,6 +188,7 @@ static void on_record(enum journal_type type, const void *payload, size_t bytes,
 	struct daemon *daemon = user;
 	lease_read_record(&daemon->leases, type, payload, bytes);
 	reconcile_read_record(&daemon->reconcile, type, payload, bytes);
+	handoff_read_record(daemon->handoff, type, payload, bytes);
 }
 
 static void on_leased(struct pool_segment *segment, void *user)

@@ -19,6 +19,9 @@
 #define JOB_DEADLINE_MS 5000
 #define HOLDERS_ATTEMPT 6 /* from this look on (about a second) it is worth knowing who holds it */
 #define RETRY_ERROR_MS  1000
+#define PAGE_SIZES_MAX  8
+#define LESSON_TRIES    5 /* errors before the method is given up */
+#define LESSON_WAIT     8 /* looks a return waits for the proof to be learned: some four seconds */
 
 /* Why the timer of a lease is set. */
 enum next {
@@ -38,7 +41,8 @@ struct handoff_lease {
 	unsigned handles;
 	enum next next;
 	unsigned attempts;
-	bool was_unused; /* at the last look */
+	enum proof_reason reason; /* why the last look found it held */
+	bool was_unused;          /* at the last look */
 	struct crew_job *job;
 	uint64_t job_segment; /* index in lease->segments */
 	bool needs_look;      /* something happened while a job ran */
@@ -53,6 +57,15 @@ struct watch {
 	struct handoff_lease *owner;
 };
 
+/* The proof for one page size. */
+struct lesson {
+	uint64_t page_size; /* 0: no such */
+	struct proof_facts facts;
+	bool is_learned, is_refused, is_running;
+	unsigned failures;
+	uint64_t not_before_ns; /* CLOCK_MONOTONIC */
+};
+
 struct handoff {
 	uv_loop_t *loop;
 	struct crew *crew;
@@ -64,12 +77,16 @@ struct handoff {
 	struct list watches;
 	unsigned open_leases; /* handoff_lease not yet freed */
 	bool is_closing, is_inotify_closed;
-	bool probe_works; /* until shown otherwise */
+	bool lease_works;   /* F_SETLEASE; until shown otherwise */
+	int program;        /* the proof's; -1: not loaded */
+	char proof_why[96]; /* why not */
+	struct lesson lessons[PAGE_SIZES_MAX];
 	void (*closed)(void *user);
 	void *closed_user;
 };
 
 static void look(struct handoff_lease *hl);
+static void remove_watches(struct handoff_lease *hl);
 static void probe_unused(struct handoff_lease *hl);
 
 static void note_change(struct handoff *handoff)
@@ -93,11 +110,190 @@ int handoff_open_process(pid_t pid, uint64_t start_ticks)
 	return fd;
 }
 
+/* ---- the proof ---- */
+
+static struct lesson *find_lesson(const struct handoff *handoff, uint64_t page_size)
+{
+	for (size_t i = 0; i < PAGE_SIZES_MAX; i++) {
+		if (handoff->lessons[i].page_size == page_size)
+			return (struct lesson *)&handoff->lessons[i];
+	}
+	return NULL;
+}
+
+static struct lesson *make_lesson(struct handoff *handoff, uint64_t page_size)
+{
+	struct lesson *lesson = find_lesson(handoff, page_size);
+	if (!lesson)
+		lesson = find_lesson(handoff, 0);
+	if (lesson)
+		lesson->page_size = page_size;
+	return lesson;
+}
+
+static bool can_prove(const struct handoff *handoff, const struct lesson *lesson)
+{
+	return handoff->program >= 0 && lesson && lesson->is_learned;
+}
+
+enum handoff_lesson handoff_get_lesson(const struct handoff *handoff, uint64_t page_size)
+{
+	const struct lesson *lesson = find_lesson(handoff, page_size);
+	if (!lesson)
+		return HANDOFF_LESSON_DUE;
+	if (lesson->is_running)
+		return HANDOFF_LESSON_RUNNING;
+	bool is_over = lesson->is_refused || can_prove(handoff, lesson);
+	return is_over ? HANDOFF_LESSON_OVER : HANDOFF_LESSON_DUE;
+}
+
+bool handoff_needs_page(const struct handoff *handoff, uint64_t page_size)
+{
+	const struct lesson *lesson = find_lesson(handoff, page_size);
+	return !lesson || !lesson->is_learned;
+}
+
+static void refuse_lesson(struct handoff *handoff, struct lesson *lesson, const char *why)
+{
+	lesson->is_refused = true;
+	snprintf(handoff->proof_why, sizeof handoff->proof_why, "%s", why);
+	log_warning("memory cannot be proven free by the kernel's counts here: %s; see reuse in hpzd.conf(5)",
+	        why);
+}
+
+static void write_facts(struct journal *journal, const struct proof_facts *facts)
+{
+	struct journal_facts record = {sizeof record, facts->stride, facts->page_size, facts->writes,
+	        facts->reads, facts->inodes, facts->names, facts->base, 0};
+	journal_append(journal, JOURNAL_FACTS, &record, sizeof record, NULL, 0);
+}
+
+/* What was learned is written down; a lesson that cost nothing but pages that were not there is tried again.
+ */
+static void on_learned(struct crew_job *job, const struct worker_done *done, void *user)
+{
+	struct handoff *handoff = user;
+	struct lesson *lesson = find_lesson(handoff, job->wire.page_size);
+	lesson->is_running = false;
+	if (handoff->program < 0 && job->program >= 0) {
+		handoff->program = job->program;
+		job->program = -1;
+	}
+	if (handoff->is_closing)
+		return;
+	if (done->error == 0) {
+		if (!lesson->is_learned)
+			write_facts(handoff->leases->journal, &done->facts);
+		lesson->facts = done->facts;
+		lesson->is_learned = true;
+		log_info("proof: pages of %" PRIu64 " KiB have %" PRId32 " references when nobody holds them",
+		        lesson->page_size / 1024, lesson->facts.base);
+	} else if (done->error == -ENOSPC || done->error == -ECANCELED) {
+		lesson->not_before_ns = clock_get_ns(CLOCK_MONOTONIC) + NS_PER_S;
+	} else if (done->error == -EOPNOTSUPP || done->error == -EPERM ||
+	           ++lesson->failures >= LESSON_TRIES) {
+		refuse_lesson(handoff, lesson, done->why[0] ? done->why : strerror(-done->error));
+	} else {
+		lesson->not_before_ns = clock_get_ns(CLOCK_MONOTONIC) + NS_PER_S;
+	}
+	note_change(handoff);
+}
+
+void handoff_learn(struct handoff *handoff, const struct pool *pool)
+{
+	struct lesson *lesson = make_lesson(handoff, pool->config.page_size);
+	if (!lesson || lesson->is_running || clock_get_ns(CLOCK_MONOTONIC) < lesson->not_before_ns)
+		return;
+	struct crew_job *job = crew_new_job(WORKER_HELPER, WORKER_LEARN);
+	int dir = job ? fcntl(pool->store->format_fd, F_DUPFD_CLOEXEC, 3) : -1;
+	if (dir < 0) {
+		crew_free_job(job);
+		return;
+	}
+	job->fds[WORKER_FD_DIR] = dir;
+	job->fds[WORKER_FD_LOCK] = pool->store->workers_fd;
+	job->fds[WORKER_FD_PROGRAM] = handoff->program;
+	job->wire.page_size = pool->config.page_size;
+	job->wire.facts = lesson->facts;
+	job->done = on_learned;
+	job->user = handoff;
+	lesson->is_running = true;
+	crew_submit(handoff->crew, job);
+}
+
+void handoff_read_record(struct handoff *handoff, enum journal_type type, const void *payload, size_t bytes)
+{
+	const struct journal_facts *record = payload;
+	if (type != JOURNAL_FACTS || bytes < sizeof *record)
+		return;
+	struct lesson *lesson = make_lesson(handoff, record->page_size);
+	if (!lesson)
+		return;
+	lesson->facts = (struct proof_facts){record->page_size, record->writes, record->reads, record->inodes,
+	        record->names, record->base, record->stride};
+	lesson->is_learned = true;
+}
+
+void handoff_write_all(const struct handoff *handoff, struct journal *journal)
+{
+	for (size_t i = 0; i < PAGE_SIZES_MAX; i++) {
+		if (handoff->lessons[i].is_learned)
+			write_facts(journal, &handoff->lessons[i].facts);
+	}
+}
+
+static bool has_full_proof(const struct handoff *handoff)
+{
+	for (size_t i = 0; i < PAGE_SIZES_MAX; i++) {
+		if (handoff->lessons[i].page_size && can_prove(handoff, &handoff->lessons[i]))
+			return true;
+	}
+	return false;
+}
+
+const char *handoff_get_proof(const struct handoff *handoff)
+{
+	if (has_full_proof(handoff))
+		return proof_get_source_name(PROOF_BPF);
+	return proof_get_source_name(handoff->lease_works ? PROOF_FILE_LEASE : PROOF_NONE);
+}
+
+const char *handoff_get_proof_gap(const struct handoff *handoff)
+{
+	return handoff->proof_why;
+}
+
+bool handoff_may_give(const struct handoff *handoff, const struct pool_segment *segment, uint32_t uid)
+{
+	const struct pool *pool = segment->pool;
+	if (segment->proof == POOL_PROOF_FULL || segment->generation == 0)
+		return true;
+	/* Found on disk: as good as what its pool demanded all along. */
+	if (segment->proof == POOL_PROOF_UNKNOWN)
+		return pool->config.reuse == CONFIG_REUSE_PROVEN && !pool->was_weak;
+	return pool->config.reuse == CONFIG_REUSE_WEAK && segment->weak_uid != uid;
+}
+
+/* Once more before the next owner: whoever could still open it shows as a held name. */
+static int check_counts(const struct handoff *handoff, const struct pool_segment *segment, int fd)
+{
+	const struct lesson *lesson = find_lesson(handoff, segment->pool->config.page_size);
+	struct proof_verdict verdict;
+	if (!can_prove(handoff, lesson) || segment->proof == POOL_PROOF_WEAK)
+		return 0;
+	int r = proof_look_at_counts(handoff->program, &lesson->facts, fd, &verdict);
+	if (r < 0 || verdict.result == PROOF_FREE)
+		return r;
+	log_error("segment %" PRIu64 " of pool %s was clean, but is held by %s: not handed out", segment->id,
+	        segment->pool->name, proof_get_reason_text(verdict.reason));
+	return -EUCLEAN;
+}
+
 /* ---- out ---- */
 
 /* A file that goes out for the first time is whole, root's and nobody else's; afterwards only its kind is
  * certain. */
-static int check_file(const struct pool_segment *segment, int fd, bool is_new)
+static int check_file(const struct handoff *handoff, const struct pool_segment *segment, int fd, bool is_new)
 {
 	struct segment_stat st;
 	int r = segment_stat_fd(segment->pool->config.page_size, fd, &st);
@@ -105,15 +301,16 @@ static int check_file(const struct pool_segment *segment, int fd, bool is_new)
 		return r;
 	bool is_whole = st.pages == segment->pages && st.allocated == segment->pages && st.links == 1 &&
 	                st.uid == geteuid() && st.mode == 0;
-	return is_whole ? 0 : -EUCLEAN;
+	return is_whole ? check_counts(handoff, segment, fd) : -EUCLEAN;
 }
 
-static int open_one(const struct lease *lease, const struct pool_segment *segment, bool is_new)
+static int open_one(const struct handoff *handoff, const struct lease *lease,
+        const struct pool_segment *segment, bool is_new)
 {
 	_cleanup_fd_ int fd = pool_open_segment(segment);
 	if (fd < 0)
 		return fd;
-	int r = check_file(segment, fd, is_new);
+	int r = check_file(handoff, segment, fd, is_new);
 	if (r < 0)
 		return r;
 	if ((lease->flags & HPZ_LEASE_REOPENABLE) && is_new &&
@@ -125,10 +322,10 @@ static int open_one(const struct lease *lease, const struct pool_segment *segmen
 	return steal_fd(&fd);
 }
 
-int handoff_open(struct lease *lease, bool is_new, int ret_fds[])
+int handoff_open(struct handoff *handoff, struct lease *lease, bool is_new, int ret_fds[])
 {
 	for (size_t i = 0; i < lease->segment_count; i++) {
-		int fd = lease->segments[i] ? open_one(lease, lease->segments[i], is_new) : -ENOENT;
+		int fd = lease->segments[i] ? open_one(handoff, lease, lease->segments[i], is_new) : -ENOENT;
 		if (fd < 0) {
 			while (i-- > 0)
 				close_fd(ret_fds[i]);
@@ -153,27 +350,27 @@ void handoff_drop_token(struct lease *draft, struct pool *pool)
 	draft->has_token = false;
 }
 
-static int link_one(const struct lease *lease, const struct pool_segment *segment)
+static int link_one(
+        const struct handoff *handoff, const struct lease *lease, const struct pool_segment *segment)
 {
 	char name[SEGMENT_NAME_MAX];
-	struct segment_stat st;
 	struct pool *pool = segment->pool;
-	pool_get_segment_name(segment, name);
-	int r = segment_stat_at(pool->store, &pool->dirs, SEGMENT_LEASED, name, &st);
+	_cleanup_fd_ int fd = pool_open_segment(segment);
+	if (fd < 0)
+		return fd;
+	int r = check_file(handoff, segment, fd, true);
 	if (r < 0)
 		return r;
-	if (st.pages != segment->pages || st.allocated != segment->pages || st.links != 1 ||
-	        st.uid != geteuid() || st.mode != 0)
-		return -EUCLEAN;
+	pool_get_segment_name(segment, name);
 	return segment_link_out(pool->store, &pool->dirs, name, lease->token, segment->index, lease->file_uid,
 	        lease->file_gid, lease->file_mode);
 }
 
-int handoff_link(struct lease *lease)
+int handoff_link(struct handoff *handoff, struct lease *lease)
 {
 	int r = 0;
 	for (size_t i = 0; r == 0 && i < lease->segment_count; i++)
-		r = link_one(lease, lease->segments[i]);
+		r = link_one(handoff, lease, lease->segments[i]);
 	return r;
 }
 
@@ -195,6 +392,8 @@ static struct crew_job *new_segment_job(
 	job->deadline_ms = JOB_DEADLINE_MS;
 	job->done = done;
 	job->user = hl;
+	/* A watch adds a reference to the inode, and our own opens would look like somebody's. */
+	remove_watches(hl);
 	hl->job = job;
 	hl->job_segment = index;
 	return job;
@@ -526,7 +725,30 @@ static void still_held(struct handoff_lease *hl, size_t index)
 	retry(hl);
 }
 
-static void take_back(struct handoff_lease *hl, size_t index)
+static void note_weak(struct handoff *handoff, struct pool *pool)
+{
+	struct journal_weak record = {sizeof record, pool->config.node, pool->config.page_size};
+	if (pool->was_weak)
+		return;
+	pool->was_weak = true;
+	journal_append(handoff->leases->journal, JOURNAL_WEAK, &record, sizeof record, NULL, 0);
+}
+
+/* Whether this proof is enough for the next lease, as the operator says. */
+static bool is_reusable(const struct handoff_lease *hl, const struct proof_verdict *proof)
+{
+	switch (hl->lease->segments[hl->job_segment]->pool->config.reuse) {
+	case CONFIG_REUSE_PROVEN:
+		return proof->source == PROOF_BPF;
+	case CONFIG_REUSE_WEAK:
+		return true;
+	case CONFIG_REUSE_NEVER:
+		return false;
+	}
+	return false;
+}
+
+static void take_back(struct handoff_lease *hl, size_t index, const struct proof_verdict *proof)
 {
 	struct pool_segment *segment = hl->lease->segments[index];
 	pool_refresh(segment);
@@ -540,6 +762,10 @@ static void take_back(struct handoff_lease *hl, size_t index)
 		set_timer(hl, NEXT_RETURN, RETRY_ERROR_MS);
 		return;
 	}
+	segment->proof = proof->source == PROOF_BPF ? POOL_PROOF_FULL : POOL_PROOF_WEAK;
+	segment->weak_uid = hl->lease->file_uid;
+	if (segment->proof == POOL_PROOF_WEAK)
+		note_weak(hl->handoff, segment->pool);
 	lease_drop_segment(hl->lease, segment);
 	hl->attempts = 0;
 	note_change(hl->handoff);
@@ -556,16 +782,19 @@ static void on_shielded(struct crew_job *job, const struct worker_done *done, vo
 		retry(hl);
 		return;
 	}
-	switch ((enum worker_verdict)done->verdict) {
-	case WORKER_FREE:
-		take_back(hl, hl->job_segment);
+	switch (done->proof.result) {
+	case PROOF_FREE:
+		if (is_reusable(hl, &done->proof))
+			take_back(hl, hl->job_segment, &done->proof);
+		else
+			give_to_kernel(hl, hl->job_segment);
 		break;
-	case WORKER_IN_USE:
+	case PROOF_IN_USE:
+		hl->reason = done->proof.reason;
 		still_held(hl, hl->job_segment);
 		break;
-	case WORKER_CANNOT_TELL:
-	case WORKER_NO_VERDICT:
-		hl->handoff->probe_works = false;
+	case PROOF_CANNOT_TELL:
+		hl->handoff->lease_works = false;
 		give_to_kernel(hl, hl->job_segment);
 		break;
 	}
@@ -591,6 +820,14 @@ static void forget_vanished(struct handoff_lease *hl, size_t index)
 	look(hl);
 }
 
+/* At start returns come before the lesson is over; not for ever, since it may want the very pages that
+ * return. */
+static bool waits_for_lesson(const struct handoff_lease *hl, const struct pool_segment *segment)
+{
+	return segment->pool->config.reuse == CONFIG_REUSE_PROVEN && hl->attempts < LESSON_WAIT &&
+	       handoff_get_lesson(hl->handoff, segment->pool->config.page_size) != HANDOFF_LESSON_OVER;
+}
+
 /* One step of a return: a look at the first segment that is not back yet. */
 static void look(struct handoff_lease *hl)
 {
@@ -604,6 +841,10 @@ static void look(struct handoff_lease *hl)
 	}
 	struct pool_segment *segment = lease->segments[index];
 	if (segment->is_busy) { /* its tail is being punched */
+		retry(hl);
+		return;
+	}
+	if (waits_for_lesson(hl, segment)) {
 		retry(hl);
 		return;
 	}
@@ -627,6 +868,11 @@ static void look(struct handoff_lease *hl)
 	}
 	job->fds[WORKER_FD_DIR] = dir;
 	job->wire.max_links = 1;
+	const struct lesson *lesson = find_lesson(hl->handoff, segment->pool->config.page_size);
+	if (can_prove(hl->handoff, lesson)) {
+		job->fds[WORKER_FD_PROGRAM] = hl->handoff->program;
+		job->wire.facts = lesson->facts;
+	}
 	if (lease->has_token) {
 		job->wire.links = (uint32_t)lease->segment_count;
 		memcpy(job->wire.token, lease->token, sizeof job->wire.token);
@@ -663,7 +909,7 @@ static void on_probed(struct crew_job *job, const struct worker_done *done, void
 	}
 	if (lease->deliver == HPZ_DELIVER_PATH)
 		add_watches(hl);
-	if (done->error < 0 || done->verdict != WORKER_FREE) {
+	if (done->error < 0 || done->proof.result != PROOF_FREE) {
 		hl->was_unused = false;
 		if (!lease->is_unknown && lease->state == HPZ_STATE_OFFERED && done->error == 0)
 			lease_set_state(
@@ -686,7 +932,6 @@ static void probe_unused(struct handoff_lease *hl)
 	size_t index = find_out(lease);
 	if (hl->job || hl->handoff->is_closing || index == lease->segment_count || !ends_when_unused(lease))
 		return;
-	/* Our own open and close would look like somebody's. */
 	remove_watches(hl);
 	int fd = pool_open_segment(lease->segments[index]);
 	struct crew_job *job = fd >= 0 ? new_segment_job(hl, index, WORKER_PROBE, fd, on_probed) : NULL;
@@ -852,7 +1097,8 @@ int handoff_init(uv_loop_t *loop, struct crew *crew, struct lease_table *leases,
 	handoff->crew = crew;
 	handoff->leases = leases;
 	handoff->callbacks = *callbacks;
-	handoff->probe_works = true;
+	handoff->lease_works = true;
+	handoff->program = -1;
 	list_init(&handoff->watches);
 	handoff->inotify_fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
 	handoff->inotify.data = handoff;
@@ -884,11 +1130,7 @@ void handoff_free(struct handoff *handoff)
 {
 	if (!handoff)
 		return;
+	close_fd(handoff->program);
 	close_fd(handoff->inotify_fd);
 	free(handoff);
-}
-
-const char *handoff_get_proof(const struct handoff *handoff)
-{
-	return handoff->probe_works ? "f_setlease" : "none";
 }

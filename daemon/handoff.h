@@ -32,10 +32,10 @@ void handoff_free(struct handoff *handoff);
  * caller's. 0; -EUCLEAN: a file is not as it must be (is_new); -EWOULDBLOCK: somebody's file lease is in the
  * way; or another negative errno; then no descriptor is open.
  */
-int handoff_open(struct lease *lease, bool is_new, int ret_fds[]);
+int handoff_open(struct handoff *handoff, struct lease *lease, bool is_new, int ret_fds[]);
 
 /* Links a fresh path lease under hpz-out/. 0, -EUCLEAN or another negative errno. */
-int handoff_link(struct lease *lease);
+int handoff_link(struct handoff *handoff, struct lease *lease);
 
 /* A token for a lease not yet granted: its directory exists. */
 int handoff_make_token(struct lease *draft, struct pool *pool);
@@ -56,8 +56,28 @@ void handoff_return(struct handoff *handoff, struct lease *lease, const char *wh
 /* Punches what was not asked for out of a segment: it is refilled after its return. */
 void handoff_trim(struct handoff *handoff, struct pool_segment *segment);
 
-/* What proves that memory is free: "f_setlease", "none". */
+/* ---- the proof ---- */
+
+/*
+ * What files of this page size look like when nobody holds them has to be learned before memory can be proven
+ * free. HANDOFF_LESSON_DUE: handoff_learn() starts it, given a free page; while it runs no page should be
+ * taken from the kernel. HANDOFF_LESSON_OVER: learned, or found impossible here.
+ */
+enum handoff_lesson { HANDOFF_LESSON_DUE, HANDOFF_LESSON_RUNNING, HANDOFF_LESSON_OVER };
+enum handoff_lesson handoff_get_lesson(const struct handoff *handoff, uint64_t page_size);
+void handoff_learn(struct handoff *handoff, const struct pool *pool);
+/* Whether the lesson still needs a page: an earlier hpzd of this boot may have had it. */
+bool handoff_needs_page(const struct handoff *handoff, uint64_t page_size);
+/* Facts and weak pools of this boot, from the journal and to it. */
+void handoff_read_record(struct handoff *handoff, enum journal_type type, const void *payload, size_t bytes);
+void handoff_write_all(const struct handoff *handoff, struct journal *journal);
+
+/* The strongest source in force: "bpf", "f_setlease", "none"; and what it cannot see, "" nothing. */
 const char *handoff_get_proof(const struct handoff *handoff);
+const char *handoff_get_proof_gap(const struct handoff *handoff);
+
+/* Whether a clean segment may go to an owner of that uid, as far as its past says. */
+bool handoff_may_give(const struct handoff *handoff, const struct pool_segment *segment, uint32_t uid);
 
 /* A descriptor for a process that cannot become another's; checks the start time if it is given. -errno. */
 int handoff_open_process(pid_t pid, uint64_t start_ticks);

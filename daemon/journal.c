@@ -40,6 +40,8 @@ _Static_assert(sizeof(struct journal_owner) == 48, "on disk, may grow");
 _Static_assert(sizeof(struct journal_end) == 16, "on disk, may grow");
 _Static_assert(sizeof(struct journal_raise) == 48, "on disk, may grow");
 _Static_assert(sizeof(struct journal_range) == 24, "on disk, may grow");
+_Static_assert(sizeof(struct journal_facts) == 40, "on disk, may grow");
+_Static_assert(sizeof(struct journal_weak) == 16, "on disk, may grow");
 
 #define LEASE_MAX  (sizeof(struct journal_lease) + JOURNAL_SEGMENTS_MAX * sizeof(struct journal_segment))
 #define RECORD_MAX (sizeof(struct record_head) + LEASE_MAX)
@@ -124,6 +126,10 @@ static size_t get_struct_size(enum journal_type type)
 		return sizeof(struct journal_raise);
 	case JOURNAL_RANGE:
 		return sizeof(struct journal_range);
+	case JOURNAL_FACTS:
+		return sizeof(struct journal_facts);
+	case JOURNAL_WEAK:
+		return sizeof(struct journal_weak);
 	}
 	return 0;
 }

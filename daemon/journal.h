@@ -24,6 +24,8 @@ enum journal_type {
 	JOURNAL_END = 4,   /* journal_end: lease is closed and none of its segments is leased any more */
 	JOURNAL_RAISE = 5, /* journal_raise */
 	JOURNAL_RANGE = 6, /* journal_range */
+	JOURNAL_FACTS = 7, /* journal_facts */
+	JOURNAL_WEAK = 8,  /* journal_weak */
 };
 
 #define JOURNAL_SEGMENTS_MAX 253
@@ -105,6 +107,23 @@ struct journal_range {
 	uint32_t reserved;
 	uint64_t first;
 	uint64_t next;
+};
+
+/* What the proof learned about files of one page size (proof.h); true for this boot. */
+struct journal_facts {
+	uint32_t size;
+	uint32_t stride;
+	uint64_t page_size;
+	int32_t writes, reads, inodes, names;
+	int32_t base;
+	uint32_t reserved;
+};
+
+/* Memory of this pool was reused with the weak proof only: what is there cannot serve as proven. */
+struct journal_weak {
+	uint32_t size;
+	int32_t node;
+	uint64_t page_size;
 };
 
 struct journal;

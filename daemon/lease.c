@@ -323,6 +323,8 @@ void lease_read_record(struct lease_table *table, enum journal_type type, const 
 			note_id(table, range->next - 1);
 		break;
 	case JOURNAL_RAISE:
+	case JOURNAL_FACTS:
+	case JOURNAL_WEAK:
 		break;
 	}
 }

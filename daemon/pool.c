@@ -219,6 +219,7 @@ int pool_create(struct pool *pool, uint64_t pages, struct pool_segment **ret_seg
 		segment_unlink(&pool->dirs, SEGMENT_FILLING, text);
 		return error;
 	}
+	segment->proof = POOL_PROOF_FULL; /* nobody ever had it */
 	*ret_segment = segment;
 	*ret_fd = steal_fd(&fd);
 	return 0;

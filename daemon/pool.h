@@ -54,6 +54,13 @@ struct pool_segment {
 	uint32_t index;
 	uint64_t given; /* pages, at most `pages` */
 
+	/*
+	 * How it was proven that its last holder cannot reach it. Found on disk: not known. With the weak
+	 * proof it must not go to the same uid again.
+	 */
+	enum pool_proof { POOL_PROOF_UNKNOWN, POOL_PROOF_WEAK, POOL_PROOF_FULL } proof;
+	uint32_t weak_uid;
+
 	/* work: set by reconcile and lease, cleared when it is done */
 	bool is_busy;    /* a worker has it */
 	void *job;       /* which; NULL: none, or not one that can be stopped */
@@ -75,6 +82,7 @@ struct pool {
 	uint64_t next_id;
 
 	bool is_draining;
+	bool was_weak; /* memory of it was reused with the weak proof, this boot */
 
 	/* demand, set by request: who waits for memory of this pool */
 	uint32_t waiting;

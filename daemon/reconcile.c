@@ -395,10 +395,21 @@ int reconcile_give_back(struct reconcile *reconcile, struct pool *pool)
 	return pool->is_raising ? -EAGAIN : -ENOMEM;
 }
 
+static void read_weak(struct reconcile *reconcile, const struct journal_weak *record)
+{
+	for (size_t i = 0; i < reconcile->pool_count; i++) {
+		struct pool *pool = reconcile->pools[i];
+		if (pool->config.node == record->node && pool->config.page_size == record->page_size)
+			pool->was_weak = true;
+	}
+}
+
 void reconcile_read_record(
         struct reconcile *reconcile, enum journal_type type, const void *payload, size_t bytes)
 {
 	const struct journal_raise *record = payload;
+	if (type == JOURNAL_WEAK && bytes >= sizeof(struct journal_weak))
+		read_weak(reconcile, payload);
 	if (type != JOURNAL_RAISE || bytes < sizeof *record)
 		return;
 	for (size_t i = 0; i < reconcile->pool_count; i++) {
@@ -418,8 +429,14 @@ static void write_all(struct journal *journal, void *user)
 {
 	struct reconcile *reconcile = user;
 	lease_write_all(journal, reconcile->leases);
-	for (size_t i = 0; i < reconcile->pool_count; i++)
-		write_raise(reconcile, reconcile->pools[i], 0, 0);
+	handoff_write_all(reconcile->handoff, journal);
+	for (size_t i = 0; i < reconcile->pool_count; i++) {
+		const struct pool *pool = reconcile->pools[i];
+		struct journal_weak weak = {sizeof weak, pool->config.node, pool->config.page_size};
+		write_raise(reconcile, pool, 0, 0);
+		if (pool->was_weak)
+			journal_append(journal, JOURNAL_WEAK, &weak, sizeof weak, NULL, 0);
+	}
 }
 
 /* ---- the look ---- */
@@ -531,12 +548,25 @@ static void discard_clean(struct pool *pool, uint64_t segment_pages, uint64_t co
 	}
 }
 
-static void apply_plan(struct reconcile *reconcile, struct pool *pool)
+static uint64_t get_smallest_clean(const struct pool *pool)
+{
+	LIST_FOR_EACH(pos, &pool->classes)
+	{
+		const struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
+		if (class->counts[SEGMENT_CLEAN] > 0)
+			return class->pages;
+	}
+	return 0;
+}
+
+static void apply_plan(struct reconcile *reconcile, struct pool *pool, bool may_create)
 {
 	for (size_t i = 0; i < pool->plan.action_count; i++) {
 		const struct policy_action *action = &pool->plan.actions[i];
 		switch (action->kind) {
 		case POLICY_CREATE:
+			if (!may_create)
+				break;
 			create(reconcile, pool, action->segment_pages, action->count);
 			break;
 		case POLICY_DISCARD:
@@ -597,17 +627,41 @@ static void set_message(struct reconcile *reconcile, struct pool *pool)
 	                              "reserve them at boot (hugepagesz=, hugepages=)");
 }
 
+/*
+ * The proof wants a free page before the pool takes them all. Where none is left for it, a clean segment goes
+ * back to the kernel first: it is filled again, the proof stays. True: no page is to be taken now.
+ */
+static bool is_lesson_first(struct reconcile *reconcile, struct pool *pool)
+{
+	switch (handoff_get_lesson(reconcile->handoff, pool->config.page_size)) {
+	case HANDOFF_LESSON_OVER:
+		return false;
+	case HANDOFF_LESSON_RUNNING:
+		return handoff_needs_page(reconcile->handoff, pool->config.page_size);
+	case HANDOFF_LESSON_DUE:
+		break;
+	}
+	bool needs_page = handoff_needs_page(reconcile->handoff, pool->config.page_size);
+	uint64_t smallest = get_smallest_clean(pool);
+	if (needs_page && pool->plan.usable_pages == 0 && smallest > 0)
+		discard_clean(pool, smallest, 1);
+	handoff_learn(reconcile->handoff, pool);
+	want_tick(reconcile, RETRY_MS);
+	return needs_page;
+}
+
 static void look_at_pool(struct reconcile *reconcile, struct pool *pool)
 {
 	pool_sweep(pool);
 	make_plan(reconcile, pool);
 	if (!reconcile->has_leftovers) {
+		bool may_create = !pool->is_draining && !is_lesson_first(reconcile, pool);
 		if (pool->is_draining)
 			drop_fills(reconcile, pool);
-		else
+		else if (may_create)
 			resume_fills(reconcile, pool);
 		start_clears(reconcile, pool);
-		apply_plan(reconcile, pool);
+		apply_plan(reconcile, pool, may_create);
 	}
 	set_message(reconcile, pool);
 	if (pool->plan.short_pages > 0)

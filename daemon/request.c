@@ -316,8 +316,8 @@ static int deliver(struct requests *requests, struct lease *lease, bool is_new)
 {
 	requests->reply.fd_count = 0;
 	if (lease->deliver == HPZ_DELIVER_PATH)
-		return is_new ? handoff_link(lease) : 0;
-	int r = handoff_open(lease, is_new, requests->reply.fds);
+		return is_new ? handoff_link(requests->handoff, lease) : 0;
+	int r = handoff_open(requests->handoff, lease, is_new, requests->reply.fds);
 	if (r == 0)
 		requests->reply.fd_count = lease->segment_count;
 	return r;
@@ -360,6 +360,24 @@ static int grant_one(struct requests *requests, struct pool_segment *segment, st
 	return 0;
 }
 
+/* Another clean segment of the class that this uid may have. -EUCLEAN: one that nobody may have was
+ * discarded. */
+static int find_other(
+        struct requests *requests, struct pool *pool, struct pool_segment **segment, uint32_t uid)
+{
+	struct pool_segment *unfit = *segment;
+	LIST_FOR_EACH(pos, &unfit->class->segments[SEGMENT_CLEAN])
+	{
+		struct pool_segment *other = CONTAINER_OF(pos, struct pool_segment, link);
+		if (!handoff_may_give(requests->handoff, other, uid))
+			continue;
+		*segment = other;
+		return 0;
+	}
+	pool_discard(unfit);
+	return -EUCLEAN;
+}
+
 static int grant(struct requests *requests, struct pool *pool, const struct hpz_wire_lease *wire,
         const struct request_peer *peer, struct session *session, uint64_t below_pages,
         struct lease **ret_lease)
@@ -378,6 +396,12 @@ static int grant(struct requests *requests, struct pool *pool, const struct hpz_
 		if (at == SIZE_MAX)
 			return -EAGAIN;
 		struct pool_segment *segment = pool_find_clean(pool, classes[at].segment_pages);
+		/* Its past forbids this owner: somebody else may have it, or, if nobody may, the kernel. */
+		if (!handoff_may_give(requests->handoff, segment, draft.file_uid)) {
+			r = find_other(requests, pool, &segment, draft.file_uid);
+			if (r < 0)
+				continue;
+		}
 		r = grant_one(requests, segment, &draft, pages, pidfd, session, ret_lease);
 		if (r != -EUCLEAN)
 			return r;

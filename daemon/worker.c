@@ -206,10 +206,19 @@ static int run_calibrate(struct worker_done *done)
 
 /* ---- helper: shields and the probe ---- */
 
-/*
- * Whether anybody but us has the file open or mapped: a write lease is granted only then. Sees no O_PATH, no
- * name and no pin (design 4). Our own descriptor counts as ours, however many copies it has.
- */
+/* Names beyond ours are seen by either source; the file lease does not look at them. */
+static int look_by_lease(const struct worker_job *job, int fd, struct worker_done *done)
+{
+	int r = proof_look_by_lease(fd, &done->proof);
+	if (r == 0 && done->proof.result == PROOF_FREE && done->links > job->max_links) {
+		done->proof.result = PROOF_IN_USE;
+		done->proof.reason = PROOF_LINK;
+	}
+	return r;
+}
+
+/* Whether anybody but us has the file open or mapped. Our own descriptor counts as ours, in however many
+ * processes. */
 static int run_probe(const struct worker_job *job, int fd, struct worker_done *done)
 {
 	struct segment_stat st;
@@ -218,13 +227,7 @@ static int run_probe(const struct worker_job *job, int fd, struct worker_done *d
 		return r;
 	done->allocated = st.allocated;
 	done->links = st.links;
-	if (fcntl(fd, F_SETLEASE, F_WRLCK) == 0) {
-		fcntl(fd, F_SETLEASE, F_UNLCK);
-		done->verdict = st.links > job->max_links ? WORKER_IN_USE : WORKER_FREE;
-	} else {
-		done->verdict = errno == EAGAIN || errno == EBUSY ? WORKER_IN_USE : WORKER_CANNOT_TELL;
-	}
-	return 0;
+	return look_by_lease(job, fd, done);
 }
 
 static int run_shield(const struct worker_job *job, const int fds[WORKER_FDS], struct worker_done *done)
@@ -239,7 +242,35 @@ static int run_shield(const struct worker_job *job, const int fds[WORKER_FDS], s
 		if (r < 0)
 			return r;
 	}
-	return run_probe(job, fd, done);
+	struct segment_stat st;
+	int r = segment_stat_fd(job->page_size, fd, &st);
+	if (r < 0)
+		return r;
+	done->allocated = st.allocated;
+	done->links = st.links;
+	if (fds[WORKER_FD_PROGRAM] < 0)
+		return look_by_lease(job, fd, done);
+	/* The file may be longer or shorter than it was: every page it has is looked at. */
+	return proof_look(fds[WORKER_FD_PROGRAM], &job->facts, fd, st.pages, &done->proof);
+}
+
+static int run_learn(const struct worker_job *job, const int fds[WORKER_FDS], struct worker_done *done)
+{
+	const char *why = "";
+	int program = fds[WORKER_FD_PROGRAM], r = 0;
+	if (program < 0) {
+		program = proof_load(&why);
+		if (program >= 0)
+			done->program = program;
+	}
+	if (program < 0)
+		r = program;
+	else if (job->facts.page_size)
+		done->facts = job->facts;
+	else
+		r = proof_learn(program, fds[WORKER_FD_DIR], job->page_size, &done->facts, &why);
+	snprintf(done->why, sizeof done->why, "%s", why);
+	return r;
 }
 
 static int run_trim(const struct worker_job *job, int fd)
@@ -361,7 +392,7 @@ void worker_run_job(const struct worker_job *job, const int fds[WORKER_FDS], str
         struct worker_done *ret_done, void (*send_partial)(const struct worker_done *done, void *user),
         void *user)
 {
-	*ret_done = (struct worker_done){.id = job->id, .op = job->op, .method = -1};
+	*ret_done = (struct worker_done){.id = job->id, .op = job->op, .method = -1, .program = -1};
 	atomic_store(&control->bytes, 0);
 	atomic_store(&control->job, job->id);
 	int fd = fds[WORKER_FD_SEGMENT], r = -EINVAL;
@@ -389,6 +420,9 @@ void worker_run_job(const struct worker_job *job, const int fds[WORKER_FDS], str
 		break;
 	case WORKER_HOLDERS:
 		r = run_holders(job, ret_done, send_partial, user);
+		break;
+	case WORKER_LEARN:
+		r = run_learn(job, fds, ret_done);
 		break;
 	}
 	/* What was stored is visible before anybody is told of it. */
@@ -443,7 +477,7 @@ static int prepare_process(enum worker_role role, int node)
 
 static void send_done(const struct worker_done *done, void *user)
 {
-	frame_send(WORKER_SOCKET_FD, done, sizeof *done, NULL, 0);
+	frame_send(WORKER_SOCKET_FD, done, sizeof *done, &done->program, done->program >= 0);
 }
 
 /* Puts received descriptors, which come in order, where the job expects them. */
@@ -481,6 +515,7 @@ static int serve(struct worker_control *control)
 		for (size_t i = 0; i < count; i++)
 			close(received[i]);
 		send_done(&done, NULL);
+		close_fd(done.program);
 	}
 }
 

@@ -16,6 +16,7 @@
 #define HPZ_WORKER_H
 
 #include <stdatomic.h>
+#include "proof.h"
 #include "segment.h"
 #include "zero.h"
 
@@ -38,11 +39,12 @@ enum worker_op {
 	WORKER_TRIM = 6,      /* helper: punch `first`..`pages` out */
 	WORKER_UNLINK = 7,    /* helper: unlink `name` in the directory */
 	WORKER_HOLDERS = 8,   /* helper: who has dev:ino open or mapped */
+	WORKER_LEARN = 9,     /* helper: load the proof's program, learn what free files look like */
 };
 
 /* Descriptors of a job, by position. */
-enum worker_fd { WORKER_FD_SEGMENT, WORKER_FD_LOCK, WORKER_FD_DIR };
-#define WORKER_FDS 3
+enum worker_fd { WORKER_FD_SEGMENT, WORKER_FD_LOCK, WORKER_FD_DIR, WORKER_FD_PROGRAM };
+#define WORKER_FDS 4
 
 struct worker_job {
 	uint64_t id; /* never 0 */
@@ -53,19 +55,12 @@ struct worker_job {
 	uint64_t first, pages; /* TRIM: range */
 	uint64_t resume;       /* CLEAR: bytes already zero from an earlier try of this very job */
 	uint64_t dev, ino;
-	uint32_t links;     /* SHIELD: links under hpz-out/<token> to remove */
-	uint32_t max_links; /* SHIELD, PROBE: names the file may have; more are somebody else's */
-	uint32_t reserved;
-	uint32_t fds; /* bit per enum worker_fd that comes along */
+	uint32_t links;           /* SHIELD: links under hpz-out/<token> to remove */
+	uint32_t max_links;       /* SHIELD, PROBE: names the file may have; more are somebody else's */
+	uint32_t fds;             /* bit per enum worker_fd that comes along */
+	struct proof_facts facts; /* SHIELD, with a program; LEARN: known already if page_size is set */
 	char token[SEGMENT_TOKEN];
 	char name[SEGMENT_NAME_MAX];
-};
-
-enum worker_verdict {
-	WORKER_NO_VERDICT = 0,
-	WORKER_FREE = 1, /* nobody has it open or mapped, as far as the source sees */
-	WORKER_IN_USE = 2,
-	WORKER_CANNOT_TELL = 3, /* the source does not work here */
 };
 
 struct worker_holder {
@@ -78,12 +73,15 @@ struct worker_holder {
 struct worker_done {
 	uint64_t id;
 	uint32_t op;
-	int32_t error;             /* 0 or negative errno; -ECANCELED: stopped between two batches */
-	uint64_t bytes;            /* cleared, or allocated by the kernel */
-	uint64_t resume;           /* CLEAR, stopped: where to go on */
-	uint64_t allocated, links; /* SHIELD, PROBE: of the file */
-	uint32_t verdict;
-	int32_t method; /* CALIBRATE: row chosen, -1 none */
+	int32_t error;              /* 0 or negative errno; -ECANCELED: stopped between two batches */
+	uint64_t bytes;             /* cleared, or allocated by the kernel */
+	uint64_t resume;            /* CLEAR, stopped: where to go on */
+	uint64_t allocated, links;  /* SHIELD, PROBE: of the file */
+	struct proof_verdict proof; /* SHIELD, PROBE */
+	struct proof_facts facts;   /* LEARN */
+	char why[96];               /* LEARN: why not */
+	int32_t program;            /* LEARN: -1, or a descriptor that comes along */
+	int32_t method;             /* CALIBRATE: row chosen, -1 none */
 	uint32_t holder_count;
 	uint32_t is_partial; /* HOLDERS: more may follow */
 	struct worker_holder holders[WORKER_HOLDERS_MAX];
