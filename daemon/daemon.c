@@ -25,6 +25,7 @@ struct daemon {
 	struct host host;
 	struct list stores;
 	struct crew *crew;
+	struct prover *prover;
 	struct lease_table leases;
 	struct handoff *handoff;
 	struct journal *journal;
@@ -188,7 +189,7 @@ static void on_record(enum journal_type type, const void *payload, size_t bytes,
 	struct daemon *daemon = user;
 	lease_read_record(&daemon->leases, type, payload, bytes);
 	reconcile_read_record(&daemon->reconcile, type, payload, bytes);
-	handoff_read_record(daemon->handoff, type, payload, bytes);
+	prover_read_record(daemon->prover, type, payload, bytes);
 }
 
 static void on_leased(struct pool_segment *segment, void *user)
@@ -243,6 +244,7 @@ static int adopt(struct daemon *daemon)
 	int r = open_journal(daemon);
 	for (size_t i = 0; r >= 0 && i < daemon->reconcile.pool_count; i++)
 		r = pool_adopt_leased(daemon->reconcile.pools[i], on_leased, daemon);
+	prover_set_journal(daemon->prover, daemon->journal);
 	if (r >= 0)
 		r = lease_finish_adoption(&daemon->leases, daemon->journal);
 	if (r < 0)
@@ -417,6 +419,7 @@ static void stop(struct daemon *daemon)
 		listener_close(daemon->listener);
 	request_deinit(&daemon->requests);
 	reconcile_stop(&daemon->reconcile);
+	prover_close(daemon->prover);
 	crew_stop(daemon->crew, on_crew_stopped, daemon);
 	for (size_t i = 0; i < ARRAY_SIZE(daemon->signals); i++)
 		uv_close((uv_handle_t *)&daemon->signals[i], NULL);
@@ -496,13 +499,16 @@ static int open_rooms(struct daemon *daemon, const char *program)
 	snprintf(daemon->error, sizeof daemon->error, "cannot start: out of memory or descriptors");
 	int r = crew_init(&daemon->loop, program, &daemon->crew);
 	if (r == 0)
-		r = lease_init_table(&daemon->leases);
+		daemon->prover = prover_new(daemon->crew, on_changed, daemon);
 	if (r == 0)
-		r = handoff_init(&daemon->loop, daemon->crew, &daemon->leases, &handoff, &daemon->handoff);
+		r = daemon->prover ? lease_init_table(&daemon->leases) : -ENOMEM;
+	if (r == 0)
+		r = handoff_init(&daemon->loop, daemon->crew, daemon->prover, &daemon->leases, &handoff,
+		        &daemon->handoff);
 	if (r < 0)
 		return r;
-	reconcile_init(&daemon->reconcile, &daemon->loop, &daemon->host, daemon->crew, daemon->handoff,
-	        &daemon->leases, &reconcile);
+	reconcile_init(&daemon->reconcile, &daemon->loop, &daemon->host, daemon->crew, daemon->prover,
+	        daemon->handoff, &daemon->leases, &reconcile);
 	daemon->reconcile.stores = &daemon->stores;
 	request_init(&daemon->requests, &daemon->loop, &daemon->host, daemon->crew, &daemon->leases,
 	        daemon->handoff, &daemon->reconcile, session_send);
@@ -562,6 +568,7 @@ static void close_rooms(struct daemon *daemon)
 		pool_close(daemon->reconcile.pools[i]);
 	reconcile_deinit(&daemon->reconcile);
 	handoff_free(daemon->handoff);
+	prover_free(daemon->prover);
 	lease_deinit_table(&daemon->leases);
 	crew_free(daemon->crew);
 	if (daemon->journal)

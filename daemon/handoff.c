@@ -19,8 +19,6 @@
 #define JOB_DEADLINE_MS 5000
 #define HOLDERS_ATTEMPT 6 /* from this look on (about a second) it is worth knowing who holds it */
 #define RETRY_ERROR_MS  1000
-#define PAGE_SIZES_MAX  8
-#define LESSON_TRIES    5 /* errors before the method is given up */
 #define LESSON_WAIT     8 /* looks a return waits for the proof to be learned: some four seconds */
 
 /* Why the timer of a lease is set. */
@@ -57,15 +55,6 @@ struct watch {
 	struct handoff_lease *owner;
 };
 
-/* The proof for one page size. */
-struct lesson {
-	uint64_t page_size; /* 0: no such */
-	struct proof_facts facts;
-	bool is_learned, is_refused, is_running;
-	unsigned failures;
-	uint64_t not_before_ns; /* CLOCK_MONOTONIC */
-};
-
 struct handoff {
 	uv_loop_t *loop;
 	struct crew *crew;
@@ -77,10 +66,7 @@ struct handoff {
 	struct list watches;
 	unsigned open_leases; /* handoff_lease not yet freed */
 	bool is_closing, is_inotify_closed;
-	bool lease_works;   /* F_SETLEASE; until shown otherwise */
-	int program;        /* the proof's; -1: not loaded */
-	char proof_why[96]; /* why not */
-	struct lesson lessons[PAGE_SIZES_MAX];
+	struct prover *prover;
 	void (*closed)(void *user);
 	void *closed_user;
 };
@@ -110,158 +96,7 @@ int handoff_open_process(pid_t pid, uint64_t start_ticks)
 	return fd;
 }
 
-/* ---- the proof ---- */
-
-static struct lesson *find_lesson(const struct handoff *handoff, uint64_t page_size)
-{
-	for (size_t i = 0; i < PAGE_SIZES_MAX; i++) {
-		if (handoff->lessons[i].page_size == page_size)
-			return (struct lesson *)&handoff->lessons[i];
-	}
-	return NULL;
-}
-
-static struct lesson *make_lesson(struct handoff *handoff, uint64_t page_size)
-{
-	struct lesson *lesson = find_lesson(handoff, page_size);
-	if (!lesson)
-		lesson = find_lesson(handoff, 0);
-	if (lesson)
-		lesson->page_size = page_size;
-	return lesson;
-}
-
-static bool can_prove(const struct handoff *handoff, const struct lesson *lesson)
-{
-	return handoff->program >= 0 && lesson && lesson->is_learned;
-}
-
-enum handoff_lesson handoff_get_lesson(const struct handoff *handoff, uint64_t page_size)
-{
-	const struct lesson *lesson = find_lesson(handoff, page_size);
-	if (!lesson)
-		return HANDOFF_LESSON_DUE;
-	if (lesson->is_running)
-		return HANDOFF_LESSON_RUNNING;
-	bool is_over = lesson->is_refused || can_prove(handoff, lesson);
-	return is_over ? HANDOFF_LESSON_OVER : HANDOFF_LESSON_DUE;
-}
-
-bool handoff_needs_page(const struct handoff *handoff, uint64_t page_size)
-{
-	const struct lesson *lesson = find_lesson(handoff, page_size);
-	return !lesson || !lesson->is_learned;
-}
-
-static void refuse_lesson(struct handoff *handoff, struct lesson *lesson, const char *why)
-{
-	lesson->is_refused = true;
-	snprintf(handoff->proof_why, sizeof handoff->proof_why, "%s", why);
-	log_warning("memory cannot be proven free by the kernel's counts here: %s; see reuse in hpzd.conf(5)",
-	        why);
-}
-
-static void write_facts(struct journal *journal, const struct proof_facts *facts)
-{
-	struct journal_facts record = {sizeof record, facts->stride, facts->page_size, facts->writes,
-	        facts->reads, facts->inodes, facts->names, facts->base, 0};
-	journal_append(journal, JOURNAL_FACTS, &record, sizeof record, NULL, 0);
-}
-
-/* What was learned is written down; a lesson that cost nothing but pages that were not there is tried again.
- */
-static void on_learned(struct crew_job *job, const struct worker_done *done, void *user)
-{
-	struct handoff *handoff = user;
-	struct lesson *lesson = find_lesson(handoff, job->wire.page_size);
-	lesson->is_running = false;
-	if (handoff->program < 0 && job->program >= 0) {
-		handoff->program = job->program;
-		job->program = -1;
-	}
-	if (handoff->is_closing)
-		return;
-	if (done->error == 0) {
-		if (!lesson->is_learned)
-			write_facts(handoff->leases->journal, &done->facts);
-		lesson->facts = done->facts;
-		lesson->is_learned = true;
-		log_info("proof: pages of %" PRIu64 " KiB have %" PRId32 " references when nobody holds them",
-		        lesson->page_size / 1024, lesson->facts.base);
-	} else if (done->error == -ENOSPC || done->error == -ECANCELED) {
-		lesson->not_before_ns = clock_get_ns(CLOCK_MONOTONIC) + NS_PER_S;
-	} else if (done->error == -EOPNOTSUPP || done->error == -EPERM ||
-	           ++lesson->failures >= LESSON_TRIES) {
-		refuse_lesson(handoff, lesson, done->why[0] ? done->why : strerror(-done->error));
-	} else {
-		lesson->not_before_ns = clock_get_ns(CLOCK_MONOTONIC) + NS_PER_S;
-	}
-	note_change(handoff);
-}
-
-void handoff_learn(struct handoff *handoff, const struct pool *pool)
-{
-	struct lesson *lesson = make_lesson(handoff, pool->config.page_size);
-	if (!lesson || lesson->is_running || clock_get_ns(CLOCK_MONOTONIC) < lesson->not_before_ns)
-		return;
-	struct crew_job *job = crew_new_job(WORKER_HELPER, WORKER_LEARN);
-	int dir = job ? fcntl(pool->store->format_fd, F_DUPFD_CLOEXEC, 3) : -1;
-	if (dir < 0) {
-		crew_free_job(job);
-		return;
-	}
-	job->fds[WORKER_FD_DIR] = dir;
-	job->fds[WORKER_FD_LOCK] = pool->store->workers_fd;
-	job->fds[WORKER_FD_PROGRAM] = handoff->program;
-	job->wire.page_size = pool->config.page_size;
-	job->wire.facts = lesson->facts;
-	job->done = on_learned;
-	job->user = handoff;
-	lesson->is_running = true;
-	crew_submit(handoff->crew, job);
-}
-
-void handoff_read_record(struct handoff *handoff, enum journal_type type, const void *payload, size_t bytes)
-{
-	const struct journal_facts *record = payload;
-	if (type != JOURNAL_FACTS || bytes < sizeof *record)
-		return;
-	struct lesson *lesson = make_lesson(handoff, record->page_size);
-	if (!lesson)
-		return;
-	lesson->facts = (struct proof_facts){record->page_size, record->writes, record->reads, record->inodes,
-	        record->names, record->base, record->stride};
-	lesson->is_learned = true;
-}
-
-void handoff_write_all(const struct handoff *handoff, struct journal *journal)
-{
-	for (size_t i = 0; i < PAGE_SIZES_MAX; i++) {
-		if (handoff->lessons[i].is_learned)
-			write_facts(journal, &handoff->lessons[i].facts);
-	}
-}
-
-static bool has_full_proof(const struct handoff *handoff)
-{
-	for (size_t i = 0; i < PAGE_SIZES_MAX; i++) {
-		if (handoff->lessons[i].page_size && can_prove(handoff, &handoff->lessons[i]))
-			return true;
-	}
-	return false;
-}
-
-const char *handoff_get_proof(const struct handoff *handoff)
-{
-	if (has_full_proof(handoff))
-		return proof_get_source_name(PROOF_BPF);
-	return proof_get_source_name(handoff->lease_works ? PROOF_FILE_LEASE : PROOF_NONE);
-}
-
-const char *handoff_get_proof_gap(const struct handoff *handoff)
-{
-	return handoff->proof_why;
-}
+/* ---- the past and the proof ---- */
 
 bool handoff_may_give(const struct handoff *handoff, const struct pool_segment *segment, uint32_t uid)
 {
@@ -277,11 +112,13 @@ bool handoff_may_give(const struct handoff *handoff, const struct pool_segment *
 /* Once more before the next owner: whoever could still open it shows as a held name. */
 static int check_counts(const struct handoff *handoff, const struct pool_segment *segment, int fd)
 {
-	const struct lesson *lesson = find_lesson(handoff, segment->pool->config.page_size);
+	int program;
+	const struct proof_facts *facts =
+	        prover_find(handoff->prover, segment->pool->config.page_size, &program);
 	struct proof_verdict verdict;
-	if (!can_prove(handoff, lesson) || segment->proof == POOL_PROOF_WEAK)
+	if (!facts || segment->proof == POOL_PROOF_WEAK)
 		return 0;
-	int r = proof_look_at_counts(handoff->program, &lesson->facts, fd, &verdict);
+	int r = proof_look_at_counts(program, facts, fd, &verdict);
 	if (r < 0 || verdict.result == PROOF_FREE)
 		return r;
 	log_error("segment %" PRIu64 " of pool %s was clean, but is held by %s: not handed out", segment->id,
@@ -794,7 +631,7 @@ static void on_shielded(struct crew_job *job, const struct worker_done *done, vo
 		still_held(hl, hl->job_segment);
 		break;
 	case PROOF_CANNOT_TELL:
-		hl->handoff->lease_works = false;
+		prover_note_no_lease(hl->handoff->prover);
 		give_to_kernel(hl, hl->job_segment);
 		break;
 	}
@@ -825,7 +662,7 @@ static void forget_vanished(struct handoff_lease *hl, size_t index)
 static bool waits_for_lesson(const struct handoff_lease *hl, const struct pool_segment *segment)
 {
 	return segment->pool->config.reuse == CONFIG_REUSE_PROVEN && hl->attempts < LESSON_WAIT &&
-	       handoff_get_lesson(hl->handoff, segment->pool->config.page_size) != HANDOFF_LESSON_OVER;
+	       prover_get_lesson(hl->handoff->prover, segment->pool->config.page_size) != PROVER_LESSON_OVER;
 }
 
 /* One step of a return: a look at the first segment that is not back yet. */
@@ -868,11 +705,10 @@ static void look(struct handoff_lease *hl)
 	}
 	job->fds[WORKER_FD_DIR] = dir;
 	job->wire.max_links = 1;
-	const struct lesson *lesson = find_lesson(hl->handoff, segment->pool->config.page_size);
-	if (can_prove(hl->handoff, lesson)) {
-		job->fds[WORKER_FD_PROGRAM] = hl->handoff->program;
-		job->wire.facts = lesson->facts;
-	}
+	const struct proof_facts *facts = prover_find(
+	        hl->handoff->prover, segment->pool->config.page_size, &job->fds[WORKER_FD_PROGRAM]);
+	if (facts)
+		job->wire.facts = *facts;
 	if (lease->has_token) {
 		job->wire.links = (uint32_t)lease->segment_count;
 		memcpy(job->wire.token, lease->token, sizeof job->wire.token);
@@ -1087,7 +923,7 @@ static void on_inotify_closed(uv_handle_t *handle)
 		handoff->closed(handoff->closed_user);
 }
 
-int handoff_init(uv_loop_t *loop, struct crew *crew, struct lease_table *leases,
+int handoff_init(uv_loop_t *loop, struct crew *crew, struct prover *prover, struct lease_table *leases,
         const struct handoff_callbacks *callbacks, struct handoff **ret_handoff)
 {
 	struct handoff *handoff = calloc(1, sizeof *handoff);
@@ -1095,10 +931,9 @@ int handoff_init(uv_loop_t *loop, struct crew *crew, struct lease_table *leases,
 		return -ENOMEM;
 	handoff->loop = loop;
 	handoff->crew = crew;
+	handoff->prover = prover;
 	handoff->leases = leases;
 	handoff->callbacks = *callbacks;
-	handoff->lease_works = true;
-	handoff->program = -1;
 	list_init(&handoff->watches);
 	handoff->inotify_fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
 	handoff->inotify.data = handoff;
@@ -1130,7 +965,6 @@ void handoff_free(struct handoff *handoff)
 {
 	if (!handoff)
 		return;
-	close_fd(handoff->program);
 	close_fd(handoff->inotify_fd);
 	free(handoff);
 }

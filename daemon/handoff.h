@@ -10,6 +10,7 @@
 
 #include "crew.h"
 #include "lease.h"
+#include "prover.h"
 
 struct handoff;
 
@@ -21,7 +22,7 @@ struct handoff_callbacks {
 	void *user;
 };
 
-int handoff_init(uv_loop_t *loop, struct crew *crew, struct lease_table *leases,
+int handoff_init(uv_loop_t *loop, struct crew *crew, struct prover *prover, struct lease_table *leases,
         const struct handoff_callbacks *callbacks, struct handoff **ret_handoff);
 /* Closes all watches; then calls back. The leases stay as they are, on disk and in the journal. */
 void handoff_close(struct handoff *handoff, void (*closed)(void *user), void *user);
@@ -55,26 +56,6 @@ void handoff_return(struct handoff *handoff, struct lease *lease, const char *wh
 
 /* Punches what was not asked for out of a segment: it is refilled after its return. */
 void handoff_trim(struct handoff *handoff, struct pool_segment *segment);
-
-/* ---- the proof ---- */
-
-/*
- * What files of this page size look like when nobody holds them has to be learned before memory can be proven
- * free. HANDOFF_LESSON_DUE: handoff_learn() starts it, given a free page; while it runs no page should be
- * taken from the kernel. HANDOFF_LESSON_OVER: learned, or found impossible here.
- */
-enum handoff_lesson { HANDOFF_LESSON_DUE, HANDOFF_LESSON_RUNNING, HANDOFF_LESSON_OVER };
-enum handoff_lesson handoff_get_lesson(const struct handoff *handoff, uint64_t page_size);
-void handoff_learn(struct handoff *handoff, const struct pool *pool);
-/* Whether the lesson still needs a page: an earlier hpzd of this boot may have had it. */
-bool handoff_needs_page(const struct handoff *handoff, uint64_t page_size);
-/* Facts and weak pools of this boot, from the journal and to it. */
-void handoff_read_record(struct handoff *handoff, enum journal_type type, const void *payload, size_t bytes);
-void handoff_write_all(const struct handoff *handoff, struct journal *journal);
-
-/* The strongest source in force: "bpf", "f_setlease", "none"; and what it cannot see, "" nothing. */
-const char *handoff_get_proof(const struct handoff *handoff);
-const char *handoff_get_proof_gap(const struct handoff *handoff);
 
 /* Whether a clean segment may go to an owner of that uid, as far as its past says. */
 bool handoff_may_give(const struct handoff *handoff, const struct pool_segment *segment, uint32_t uid);

@@ -429,7 +429,7 @@ static void write_all(struct journal *journal, void *user)
 {
 	struct reconcile *reconcile = user;
 	lease_write_all(journal, reconcile->leases);
-	handoff_write_all(reconcile->handoff, journal);
+	prover_write_all(reconcile->prover, journal);
 	for (size_t i = 0; i < reconcile->pool_count; i++) {
 		const struct pool *pool = reconcile->pools[i];
 		struct journal_weak weak = {sizeof weak, pool->config.node, pool->config.page_size};
@@ -633,19 +633,19 @@ static void set_message(struct reconcile *reconcile, struct pool *pool)
  */
 static bool is_lesson_first(struct reconcile *reconcile, struct pool *pool)
 {
-	switch (handoff_get_lesson(reconcile->handoff, pool->config.page_size)) {
-	case HANDOFF_LESSON_OVER:
+	switch (prover_get_lesson(reconcile->prover, pool->config.page_size)) {
+	case PROVER_LESSON_OVER:
 		return false;
-	case HANDOFF_LESSON_RUNNING:
-		return handoff_needs_page(reconcile->handoff, pool->config.page_size);
-	case HANDOFF_LESSON_DUE:
+	case PROVER_LESSON_RUNNING:
+		return prover_needs_page(reconcile->prover, pool->config.page_size);
+	case PROVER_LESSON_DUE:
 		break;
 	}
-	bool needs_page = handoff_needs_page(reconcile->handoff, pool->config.page_size);
+	bool needs_page = prover_needs_page(reconcile->prover, pool->config.page_size);
 	uint64_t smallest = get_smallest_clean(pool);
 	if (needs_page && pool->plan.usable_pages == 0 && smallest > 0)
 		discard_clean(pool, smallest, 1);
-	handoff_learn(reconcile->handoff, pool);
+	prover_learn(reconcile->prover, pool->store);
 	want_tick(reconcile, RETRY_MS);
 	return needs_page;
 }
@@ -825,12 +825,14 @@ static void watch_counters(struct reconcile *reconcile, const struct pool *pool)
 }
 
 void reconcile_init(struct reconcile *reconcile, uv_loop_t *loop, const struct host *host, struct crew *crew,
-        struct handoff *handoff, struct lease_table *leases, const struct reconcile_callbacks *callbacks)
+        struct prover *prover, struct handoff *handoff, struct lease_table *leases,
+        const struct reconcile_callbacks *callbacks)
 {
 	*reconcile = (struct reconcile){
 	        .loop = loop,
 	        .host = host,
 	        .crew = crew,
+	        .prover = prover,
 	        .handoff = handoff,
 	        .leases = leases,
 	        .callbacks = *callbacks,

@@ -22,6 +22,7 @@ struct reconcile {
 	uv_loop_t *loop;
 	const struct host *host;
 	struct crew *crew;
+	struct prover *prover;
 	struct handoff *handoff;
 	struct lease_table *leases;
 	struct journal *journal;
@@ -48,7 +49,8 @@ struct reconcile {
 
 /* Nothing runs yet; pools are added before reconcile_start() or later. */
 void reconcile_init(struct reconcile *reconcile, uv_loop_t *loop, const struct host *host, struct crew *crew,
-        struct handoff *handoff, struct lease_table *leases, const struct reconcile_callbacks *callbacks);
+        struct prover *prover, struct handoff *handoff, struct lease_table *leases,
+        const struct reconcile_callbacks *callbacks);
 int reconcile_add_pool(struct reconcile *reconcile, struct pool *pool);
 /* Takes a pool without work and without leases off. */
 void reconcile_remove_pool(struct reconcile *reconcile, struct pool *pool);

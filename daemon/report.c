@@ -156,6 +156,11 @@ static void report_message(const struct reconcile *reconcile, char ret_text[HPZ_
 		        "no pool is configured: add a [pool NAME] section to the configuration and reload");
 	else if (reconcile->has_leftovers)
 		snprintf(ret_text, HPZ_WIRE_TEXT, "waiting for the workers of an earlier hpzd to end");
+	else if (prover_get_gap(reconcile->prover)[0])
+		snprintf(ret_text, HPZ_WIRE_TEXT,
+		        "the full proof that memory is free does not work here: %s; see reuse in "
+		        "hpzd.conf(5)",
+		        prover_get_gap(reconcile->prover));
 }
 
 size_t report_status(struct reconcile *reconcile, struct hpz_wire_status *ret_status)
@@ -173,7 +178,7 @@ size_t report_status(struct reconcile *reconcile, struct hpz_wire_status *ret_st
 	};
 	report_message(reconcile, message);
 	proto_set_text(ret_status->version, sizeof ret_status->version, HPZ_VERSION);
-	proto_set_text(ret_status->proof, sizeof ret_status->proof, handoff_get_proof(reconcile->handoff));
+	proto_set_text(ret_status->proof, sizeof ret_status->proof, prover_get_source(reconcile->prover));
 	proto_set_text(ret_status->method, sizeof ret_status->method, reconcile_get_method(reconcile));
 	proto_set_text(ret_status->message, sizeof ret_status->message, message);
 	struct hpz_wire_pool *records = (struct hpz_wire_pool *)(ret_status + 1);

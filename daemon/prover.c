@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* prover.c - loads the proof's program and learns, per page size, what files look like when nobody holds
+ * them. */
+#include <fcntl.h>
+#include <inttypes.h>
+
+#include "log.h"
+#include "prover.h"
+
+#define PAGE_SIZES_MAX 8
+#define LESSON_TRIES   5 /* errors before the method is given up */
+
+struct lesson {
+	uint64_t page_size; /* 0: no such */
+	struct proof_facts facts;
+	bool is_learned, is_refused, is_running;
+	unsigned failures;
+	uint64_t not_before_ns; /* CLOCK_MONOTONIC */
+};
+
+struct prover {
+	struct crew *crew;
+	struct journal *journal;
+	void (*changed)(void *user);
+	void *user;
+	int program;      /* -1: not loaded */
+	char why[96];     /* why the full proof does not work here */
+	bool lease_works; /* F_SETLEASE; until shown otherwise */
+	bool is_closing;
+	struct lesson lessons[PAGE_SIZES_MAX];
+};
+
+static struct lesson *find_lesson(const struct prover *prover, uint64_t page_size)
+{
+	for (size_t i = 0; i < PAGE_SIZES_MAX; i++) {
+		if (prover->lessons[i].page_size == page_size)
+			return (struct lesson *)&prover->lessons[i];
+	}
+	return NULL;
+}
+
+static struct lesson *make_lesson(struct prover *prover, uint64_t page_size)
+{
+	struct lesson *lesson = find_lesson(prover, page_size);
+	if (!lesson)
+		lesson = find_lesson(prover, 0);
+	if (lesson)
+		lesson->page_size = page_size;
+	return lesson;
+}
+
+static bool can_prove(const struct prover *prover, const struct lesson *lesson)
+{
+	return prover->program >= 0 && lesson && lesson->is_learned;
+}
+
+enum prover_lesson prover_get_lesson(const struct prover *prover, uint64_t page_size)
+{
+	const struct lesson *lesson = find_lesson(prover, page_size);
+	if (!lesson)
+		return PROVER_LESSON_DUE;
+	if (lesson->is_running)
+		return PROVER_LESSON_RUNNING;
+	bool is_over = lesson->is_refused || can_prove(prover, lesson);
+	return is_over ? PROVER_LESSON_OVER : PROVER_LESSON_DUE;
+}
+
+bool prover_needs_page(const struct prover *prover, uint64_t page_size)
+{
+	const struct lesson *lesson = find_lesson(prover, page_size);
+	return !lesson || !lesson->is_learned;
+}
+
+static void refuse_lesson(struct prover *prover, struct lesson *lesson, const char *why)
+{
+	lesson->is_refused = true;
+	snprintf(prover->why, sizeof prover->why, "%s", why);
+	log_warning("memory cannot be proven free by the kernel's counts here: %s; see reuse in hpzd.conf(5)",
+	        why);
+}
+
+static void write_facts(struct journal *journal, const struct proof_facts *facts)
+{
+	struct journal_facts record = {sizeof record, facts->stride, facts->page_size, facts->writes,
+	        facts->reads, facts->inodes, facts->names, facts->base, 0};
+	journal_append(journal, JOURNAL_FACTS, &record, sizeof record, NULL, 0);
+}
+
+/* What was learned is written down; a lesson that cost nothing but pages that were not there is tried again.
+ */
+static void on_learned(struct crew_job *job, const struct worker_done *done, void *user)
+{
+	struct prover *prover = user;
+	struct lesson *lesson = find_lesson(prover, job->wire.page_size);
+	lesson->is_running = false;
+	if (prover->program < 0 && job->program >= 0) {
+		prover->program = job->program;
+		job->program = -1;
+	}
+	if (prover->is_closing)
+		return;
+	if (done->error == 0) {
+		if (!lesson->is_learned)
+			write_facts(prover->journal, &done->facts);
+		lesson->facts = done->facts;
+		lesson->is_learned = true;
+		log_info("proof: pages of %" PRIu64 " KiB have %" PRId32 " references when nobody holds them",
+		        lesson->page_size / 1024, lesson->facts.base);
+	} else if (done->error == -ENOSPC || done->error == -ECANCELED) {
+		lesson->not_before_ns = clock_get_ns(CLOCK_MONOTONIC) + NS_PER_S;
+	} else if (done->error == -EOPNOTSUPP || done->error == -EPERM ||
+	           ++lesson->failures >= LESSON_TRIES) {
+		refuse_lesson(prover, lesson, done->why[0] ? done->why : strerror(-done->error));
+	} else {
+		lesson->not_before_ns = clock_get_ns(CLOCK_MONOTONIC) + NS_PER_S;
+	}
+	prover->changed(prover->user);
+}
+
+void prover_learn(struct prover *prover, const struct segment_store *store)
+{
+	struct lesson *lesson = make_lesson(prover, store->page_size);
+	if (!lesson || lesson->is_running || clock_get_ns(CLOCK_MONOTONIC) < lesson->not_before_ns)
+		return;
+	struct crew_job *job = crew_new_job(WORKER_HELPER, WORKER_LEARN);
+	int dir = job ? fcntl(store->format_fd, F_DUPFD_CLOEXEC, 3) : -1;
+	if (dir < 0) {
+		crew_free_job(job);
+		return;
+	}
+	job->fds[WORKER_FD_DIR] = dir;
+	job->fds[WORKER_FD_LOCK] = store->workers_fd;
+	job->fds[WORKER_FD_PROGRAM] = prover->program;
+	job->wire.page_size = store->page_size;
+	job->wire.facts = lesson->facts;
+	job->done = on_learned;
+	job->user = prover;
+	lesson->is_running = true;
+	crew_submit(prover->crew, job);
+}
+
+void prover_read_record(struct prover *prover, enum journal_type type, const void *payload, size_t bytes)
+{
+	const struct journal_facts *record = payload;
+	if (type != JOURNAL_FACTS || bytes < sizeof *record)
+		return;
+	struct lesson *lesson = make_lesson(prover, record->page_size);
+	if (!lesson)
+		return;
+	lesson->facts = (struct proof_facts){record->page_size, record->writes, record->reads, record->inodes,
+	        record->names, record->base, record->stride};
+	lesson->is_learned = true;
+}
+
+void prover_write_all(const struct prover *prover, struct journal *journal)
+{
+	for (size_t i = 0; i < PAGE_SIZES_MAX; i++) {
+		if (prover->lessons[i].is_learned)
+			write_facts(journal, &prover->lessons[i].facts);
+	}
+}
+
+static bool has_full_proof(const struct prover *prover)
+{
+	for (size_t i = 0; i < PAGE_SIZES_MAX; i++) {
+		if (prover->lessons[i].page_size && can_prove(prover, &prover->lessons[i]))
+			return true;
+	}
+	return false;
+}
+
+const char *prover_get_source(const struct prover *prover)
+{
+	if (has_full_proof(prover))
+		return proof_get_source_name(PROOF_BPF);
+	return proof_get_source_name(prover->lease_works ? PROOF_FILE_LEASE : PROOF_NONE);
+}
+
+const char *prover_get_gap(const struct prover *prover)
+{
+	return prover->why;
+}
+
+const struct proof_facts *prover_find(const struct prover *prover, uint64_t page_size, int *ret_program)
+{
+	const struct lesson *lesson = find_lesson(prover, page_size);
+	bool is_known = can_prove(prover, lesson);
+	*ret_program = is_known ? prover->program : -1;
+	return is_known ? &lesson->facts : NULL;
+}
+
+void prover_note_no_lease(struct prover *prover)
+{
+	prover->lease_works = false;
+}
+
+struct prover *prover_new(struct crew *crew, void (*changed)(void *user), void *user)
+{
+	struct prover *prover = calloc(1, sizeof *prover);
+	if (!prover)
+		return NULL;
+	prover->crew = crew;
+	prover->changed = changed;
+	prover->user = user;
+	prover->program = -1;
+	prover->lease_works = true;
+	return prover;
+}
+
+void prover_set_journal(struct prover *prover, struct journal *journal)
+{
+	prover->journal = journal;
+}
+
+void prover_close(struct prover *prover)
+{
+	prover->is_closing = true;
+}
+
+void prover_free(struct prover *prover)
+{
+	if (!prover)
+		return;
+	close_fd(prover->program);
+	free(prover);
+}
