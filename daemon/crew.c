@@ -37,6 +37,7 @@
 #define HELPERS_MAX      32
 #define HELPERS_IDLE_MAX 1   /* kept for the next job */
 #define RESTART_MS       500 /* after a death in the first second of a worker's life */
+#define LIST_LINES_MAX   256 /* written anew beyond that: helpers come and go as long as hpzd lives */
 
 struct crew_worker {
 	struct list link;
@@ -77,6 +78,8 @@ struct crew {
 	uint64_t deaths;
 	unsigned worker_count;
 	int list_fd;
+	unsigned list_lines;
+	bool is_list_ours; /* nobody of an earlier hpzd is in it */
 	void (*stopped)(void *user);
 	void *stopped_user;
 };
@@ -371,13 +374,34 @@ static int spawn(struct crew_worker *worker, int sock, int control)
 	return uv_spawn(crew->loop, &worker->process, &options);
 }
 
-static void note_pid(struct crew *crew, pid_t pid)
+static void append_to_list(struct crew *crew, const struct crew_worker *worker)
 {
 	struct host host = {.root = (char *)""};
 	uint64_t start = 0;
+	pid_t pid = worker->process.pid;
+	if (crew->list_fd < 0 || worker->has_exited || pid <= 0)
+		return;
 	host_get_start_time(&host, pid, &start);
-	if (crew->list_fd >= 0)
-		dprintf(crew->list_fd, "%d %" PRIu64 "\n", (int)pid, start);
+	dprintf(crew->list_fd, "%d %" PRIu64 "\n", (int)pid, start);
+	crew->list_lines++;
+}
+
+/* Only those that live: nobody else's pid is in it any more. */
+static void rewrite_list(struct crew *crew)
+{
+	if (crew->list_fd >= 0 && ftruncate(crew->list_fd, 0) < 0)
+		log_debug("cannot empty the list of workers: %s", strerror(errno));
+	crew->list_lines = 0;
+	LIST_FOR_EACH(pos, &crew->workers)
+	append_to_list(crew, CONTAINER_OF(pos, struct crew_worker, link));
+}
+
+static void note_worker(struct crew *crew, const struct crew_worker *worker)
+{
+	if (crew->is_list_ours && crew->list_lines >= LIST_LINES_MAX)
+		rewrite_list(crew);
+	else
+		append_to_list(crew, worker);
 }
 
 static struct crew_worker *start_worker(struct crew *crew, enum worker_role role, int32_t node)
@@ -405,11 +429,18 @@ static struct crew_worker *start_worker(struct crew *crew, enum worker_role role
 	worker->level = WORKER_LEVEL_URGENT;
 	worker->born_ns = clock_get_ns(CLOCK_MONOTONIC);
 	worker->process.data = worker->poll.data = worker->deadline.data = worker;
+	int r = uv_poll_init(crew->loop, &worker->poll, worker->sock);
+	if (r < 0) {
+		log_error("cannot watch a worker: %s", uv_strerror(r));
+		close_fd(worker->sock);
+		munmap(worker->control, sizeof *worker->control);
+		free(worker);
+		return NULL;
+	}
 	list_append(&crew->workers, &worker->link);
-	uv_poll_init(crew->loop, &worker->poll, worker->sock);
 	uv_timer_init(crew->loop, &worker->deadline);
 	worker->handles = 3;
-	int r = spawn(worker, theirs, control);
+	r = spawn(worker, theirs, control);
 	if (r < 0) {
 		log_error("cannot start a worker: %s", uv_strerror(r));
 		worker->has_exited = true;
@@ -417,7 +448,7 @@ static struct crew_worker *start_worker(struct crew *crew, enum worker_role role
 		return NULL;
 	}
 	crew->worker_count++;
-	note_pid(crew, worker->process.pid);
+	note_worker(crew, worker);
 	uv_poll_start(&worker->poll, UV_READABLE, on_answer);
 	return worker;
 }
@@ -438,6 +469,10 @@ static bool give(struct crew_worker *worker, struct crew_job *job)
 	int r = frame_send(worker->sock, &job->wire, sizeof job->wire, fds, count);
 	if (r < 0) {
 		log_debug("worker %d takes no job: %s", worker->process.pid, strerror(-r));
+		/* The end of a dead one starts the next; everything else (ETOOMANYREFS: clients that never
+		 * read hold all descriptors in flight) passes without telling us. */
+		if (r != -EPIPE && r != -ECONNRESET)
+			back_off(worker->crew);
 		return false;
 	}
 	list_remove(&job->link);
@@ -479,7 +514,7 @@ static void drain_queue(struct crew *crew, struct list *queue, enum worker_role 
 			apply_level(worker, node->level);
 		give(worker, CONTAINER_OF(queue->next, struct crew_job, link));
 	}
-	while (!list_is_empty(queue) && alive < max) {
+	while (!list_is_empty(queue) && alive < max && !crew->is_backing_off) {
 		struct crew_worker *worker = start_worker(crew, role, number);
 		if (!worker) {
 			back_off(crew);
@@ -512,18 +547,24 @@ static void cancel_queue(struct list *queue)
 		answer_error(CONTAINER_OF(queue->next, struct crew_job, link), -ECANCELED);
 }
 
+static void cancel_queues(struct crew *crew)
+{
+	LIST_FOR_EACH(pos, &crew->nodes)
+	cancel_queue(&CONTAINER_OF(pos, struct crew_node, link)->queue);
+	cancel_queue(&crew->helper_queue);
+}
+
 static void on_timer_closed(uv_handle_t *handle)
 {
 	struct crew *crew = CONTAINER_OF((uv_timer_t *)handle, struct crew, timer);
+	cancel_queues(crew); /* submitted after the last look */
 	if (crew->stopped)
 		crew->stopped(crew->stopped_user);
 }
 
 static void go_on_stopping(struct crew *crew)
 {
-	LIST_FOR_EACH(pos, &crew->nodes)
-	cancel_queue(&CONTAINER_OF(pos, struct crew_node, link)->queue);
-	cancel_queue(&crew->helper_queue);
+	cancel_queues(crew);
 	LIST_FOR_EACH(pos, &crew->workers)
 	{
 		struct crew_worker *worker = CONTAINER_OF(pos, struct crew_worker, link);
@@ -605,10 +646,10 @@ int crew_open_list(struct crew *crew, const char *run_dir)
 
 void crew_set_hold(struct crew *crew, bool is_held)
 {
-	if (crew->is_held && !is_held) {
+	if (!is_held && !crew->is_list_ours) {
 		/* Nobody of the old list is left. */
-		if (crew->list_fd >= 0 && ftruncate(crew->list_fd, 0) < 0)
-			log_debug("cannot empty the list of workers: %s", strerror(errno));
+		crew->is_list_ours = true;
+		rewrite_list(crew);
 	}
 	crew->is_held = is_held;
 	dispatch(crew);

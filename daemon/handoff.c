@@ -42,8 +42,8 @@ struct handoff_lease {
 	enum proof_reason reason; /* why the last look found it held */
 	bool was_unused;          /* at the last look */
 	struct crew_job *job;
-	uint64_t job_segment; /* index in lease->segments */
-	bool needs_look;      /* something happened while a job ran */
+	uint64_t job_segment;         /* index in lease->segments */
+	struct pool_segment *trimmed; /* its tail is being punched; NULL: none */
 	struct list watches;
 };
 
@@ -339,7 +339,8 @@ static void on_file_event(struct handoff_lease *hl, uint32_t mask)
 	}
 	if (lease->deliver != HPZ_DELIVER_PATH)
 		return;
-	if (mask & IN_OPEN)
+	/* What is closed was opened, also when nobody was watching then. */
+	if (mask & (IN_OPEN | IN_CLOSE_WRITE | IN_CLOSE_NOWRITE))
 		lease_set_opened(hl->handoff->leases, lease);
 	if ((mask & (IN_CLOSE_WRITE | IN_CLOSE_NOWRITE)) && ends_when_unused(lease)) {
 		hl->was_unused = false;
@@ -407,8 +408,12 @@ static void on_handle_closed(uv_handle_t *handle)
 static void start_owner_poll(struct handoff_lease *hl, int pidfd)
 {
 	hl->pidfd = pidfd;
-	if (uv_poll_init(hl->handoff->loop, &hl->owner, pidfd) < 0)
+	int r = uv_poll_init(hl->handoff->loop, &hl->owner, pidfd);
+	if (r < 0) {
+		log_warning("lease %" PRIu64 " (%s): the end of its owner will not be noticed: %s",
+		        hl->lease->id, hl->lease->label, uv_strerror(r));
 		return;
+	}
 	hl->owner.data = hl;
 	hl->has_owner_poll = true;
 	hl->handles++;
@@ -784,22 +789,36 @@ static void probe_unused(struct handoff_lease *hl)
 
 /* ---- tails ---- */
 
+static void watch_again(struct handoff_lease *hl)
+{
+	if (hl->lease->deliver == HPZ_DELIVER_PATH && hl->lease->state != HPZ_STATE_RETURNING)
+		add_watches(hl);
+}
+
 static void on_trimmed(struct crew_job *job, const struct worker_done *done, void *user)
 {
-	struct pool_segment *segment = user;
+	struct handoff_lease *hl = user; /* no lease ends while one of its segments is busy */
+	struct pool_segment *segment = hl->trimmed;
+	hl->trimmed = NULL;
 	segment->is_busy = false;
 	if (done->error < 0 && done->error != -ECANCELED)
 		log_warning("segment %" PRIu64 ": its tail cannot be given back: %s", segment->id,
 		        strerror(-done->error));
 	pool_refresh(segment);
+	watch_again(hl);
+	note_change(hl->handoff);
 }
 
 void handoff_trim(struct handoff *handoff, struct pool_segment *segment)
 {
+	struct handoff_lease *hl = lease_find(handoff->leases, segment->lease)->handoff;
+	/* Our own open and close would look like somebody's. */
+	remove_watches(hl);
 	int fd = pool_open_segment(segment);
 	struct crew_job *job = fd >= 0 ? crew_new_job(WORKER_HELPER, WORKER_TRIM) : NULL;
 	if (!job) {
 		close_fd(fd);
+		watch_again(hl);
 		return; /* costs the pages, nothing else */
 	}
 	job->fds[WORKER_FD_SEGMENT] = fd;
@@ -809,7 +828,8 @@ void handoff_trim(struct handoff *handoff, struct pool_segment *segment)
 	job->wire.pages = segment->pages - segment->given;
 	job->deadline_ms = JOB_DEADLINE_MS;
 	job->done = on_trimmed;
-	job->user = segment;
+	job->user = hl;
+	hl->trimmed = segment;
 	segment->is_busy = true;
 	crew_submit(handoff->crew, job);
 }

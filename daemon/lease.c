@@ -63,6 +63,10 @@ static void forget(struct lease_table *table, struct lease *lease)
 
 static int add_range(struct lease_table *table, uint64_t first, uint64_t next)
 {
+	/* A run that gave no lease leaves nothing to remember. */
+	if (table->range_count > 0 &&
+	        table->ranges[table->range_count - 1].first == table->ranges[table->range_count - 1].next)
+		table->range_count--;
 	struct lease_range *ranges =
 	        reallocarray(table->ranges, table->range_count + 1, sizeof *table->ranges);
 	if (!ranges)
@@ -345,7 +349,8 @@ static struct lease *make_unknown(struct lease_table *table, uint64_t id)
 	lease->granted_boot_ns = clock_get_ns(CLOCK_BOOTTIME);
 	lease->is_unknown = lease->is_recovered = true;
 	insert(table, lease);
-	note_id(table, id);
+	/* It alone: what lies between it and the ids we know of may never have been given. */
+	table->next_id = MAX(table->next_id, id + 1);
 	if (!lease_is_known_id(table, id))
 		add_range(table, id, id + 1);
 	return lease;
@@ -360,9 +365,19 @@ static int make_room(struct lease *lease, uint32_t index)
 	struct pool_segment **segments = reallocarray(lease->segments, index + 1u, sizeof *segments);
 	if (!segments)
 		return -ENOMEM;
-	for (size_t i = lease->segment_count; i <= index; i++)
-		segments[i] = NULL;
 	lease->segments = segments;
+	if (lease->recorded) {
+		struct journal_segment *recorded =
+		        reallocarray(lease->recorded, index + 1u, sizeof *recorded);
+		if (!recorded)
+			return -ENOMEM;
+		lease->recorded = recorded;
+	}
+	for (size_t i = lease->segment_count; i <= index; i++) {
+		segments[i] = NULL;
+		if (lease->recorded)
+			lease->recorded[i] = (struct journal_segment){0};
+	}
 	lease->segment_count = index + 1u;
 	return 0;
 }
@@ -381,7 +396,8 @@ int lease_adopt_segment(struct lease_table *table, struct pool_segment *segment)
 		return -EEXIST;
 	lease->segments[segment->index] = segment;
 	lease->segments_out++;
-	if (lease->recorded && lease->recorded[segment->index].segment == segment->id) {
+	if (lease->recorded && lease->recorded[segment->index].page_size > 0 &&
+	        lease->recorded[segment->index].segment == segment->id) {
 		/* Its holder may have cut or grown the file: the length it had is what counts. */
 		segment->given = lease->recorded[segment->index].pages;
 		return pool_set_length(segment, lease->recorded[segment->index].length);
@@ -412,6 +428,8 @@ int lease_finish_adoption(struct lease_table *table, struct journal *journal)
 	if (r < 0)
 		return r;
 	table->journal = journal;
+	struct journal_range record = {sizeof record, 0, table->next_id, table->next_id};
+	write_or_log(table, table->next_id, JOURNAL_RANGE, &record, sizeof record);
 	return 0;
 }
 

@@ -51,6 +51,8 @@ static void plan_fills(const struct policy_input *input, struct policy_plan *pla
 	for (size_t i = input->class_count; i-- > 0;) {
 		const struct policy_class *class = &input->classes[i];
 		uint64_t missing = subtract(class->want, count_all(class));
+		if (missing == 0) /* also: a file that its holder cut to nothing */
+			continue;
 		plan->missing_pages += missing * class->segment_pages;
 		uint64_t fits = usable / class->segment_pages;
 		uint64_t count = missing < fits ? missing : fits;

@@ -288,7 +288,12 @@ static int adopt_file(const char *text, void *user)
 	if (adoption->state == SEGMENT_CLEAN && !is_publishable(&st, st.pages)) {
 		log_warning("pool %s: clean segment %s is not as it was left: clearing it again", pool->name,
 		        exact);
-		return pool_set_state(segment, SEGMENT_DIRTY);
+		if (pool_set_state(segment, SEGMENT_DIRTY) < 0) {
+			log_error("pool %s: clean/%s cannot become dirty: left alone", pool->name, exact);
+			pool->foreign_files++;
+			pool_forget(segment);
+		}
+		return 0;
 	}
 	if (adoption->callback)
 		adoption->callback(segment, adoption->user);

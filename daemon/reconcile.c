@@ -87,6 +87,14 @@ static void discard(struct pool_segment *segment, const char *why)
 	}
 }
 
+/* Somebody removed it behind our back. */
+static void forget_vanished(struct pool_segment *segment)
+{
+	log_error("pool %s: segment %" PRIu64 " has vanished from %s", segment->pool->name, segment->id,
+	        segment->pool->store->path);
+	pool_forget(segment);
+}
+
 static struct reconcile *get_owner(const struct pool_segment *segment)
 {
 	return segment->pool->owner;
@@ -201,8 +209,10 @@ static void resume_fills(struct reconcile *reconcile, struct pool *pool)
 			int fd = pool_open_segment(segment);
 			if (fd >= 0)
 				start_fill(reconcile, segment, fd);
+			else if (fd == -ENOENT)
+				forget_vanished(segment);
 			else
-				segment->is_waiting = true;
+				want_tick(reconcile, RETRY_MS);
 		}
 	}
 }
@@ -250,6 +260,10 @@ static void start_clear(struct reconcile *reconcile, struct pool_segment *segmen
 		return;
 	}
 	int fd = pool_open_segment(segment);
+	if (fd == -ENOENT) {
+		forget_vanished(segment);
+		return;
+	}
 	struct crew_job *job =
 	        fd >= 0 ? new_memory_job(reconcile, segment, WORKER_CLEAR, fd, on_cleared) : NULL;
 	if (!job) {
@@ -308,7 +322,9 @@ static void write_raise(struct reconcile *reconcile, const struct pool *pool, ui
 	        .size = sizeof record,
 	        .node = pool->config.node,
 	        .page_size = pool->config.page_size,
-	        .raised = pool->raised,
+	        /* About to be lowered: should we die over it, rather keep a page too many than take one of
+	         * somebody else's away. */
+	        .raised = pool->raised - (delta < 0 ? MIN(pool->raised, (uint64_t)-delta) : 0),
 	        .before = before,
 	        .delta = delta,
 	        .is_intent = delta > 0,
@@ -563,11 +579,15 @@ static void apply_plan(struct reconcile *reconcile, struct pool *pool, bool may_
 {
 	for (size_t i = 0; i < pool->plan.action_count; i++) {
 		const struct policy_action *action = &pool->plan.actions[i];
+		uint64_t count;
 		switch (action->kind) {
 		case POLICY_CREATE:
 			if (!may_create)
 				break;
-			create(reconcile, pool, action->segment_pages, action->count);
+			/* Holes that are being mended since the plan was made have taken their part. */
+			count = MIN(action->count, pool->plan.usable_pages / action->segment_pages);
+			pool->plan.usable_pages -= count * action->segment_pages;
+			create(reconcile, pool, action->segment_pages, count);
 			break;
 		case POLICY_DISCARD:
 			discard_clean(pool, action->segment_pages, action->count);
@@ -853,6 +873,8 @@ int reconcile_add_pool(struct reconcile *reconcile, struct pool *pool)
 	pools[reconcile->pool_count++] = pool;
 	pool->owner = reconcile;
 	watch_counters(reconcile, pool);
+	if (reconcile->is_started) /* by a reload: its mount may be new */
+		check_leftovers(reconcile);
 	reconcile_mark(reconcile);
 	return 0;
 }

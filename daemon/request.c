@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* request.c - what a client may ask, as a table of handlers that return replies. */
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdarg.h>
 
@@ -77,6 +78,11 @@ static enum request_outcome refuse(
 	return make_error(requests, head->op, head->id, error, 0, requests->text);
 }
 
+static int copy_fd(int fd)
+{
+	return fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 3) : -1;
+}
+
 void request_close_fds(struct request_reply *reply)
 {
 	for (size_t i = 0; i < reply->fd_count; i++)
@@ -126,7 +132,7 @@ static struct request *make_waiting(struct requests *requests, struct session *s
 	request->requests = requests;
 	request->session = session;
 	request->peer = *peer;
-	request->peer.pidfd = peer->pidfd >= 0 ? dup(peer->pidfd) : -1;
+	request->peer.pidfd = copy_fd(peer->pidfd);
 	request->op = head->op;
 	request->id = head->id;
 	uv_timer_init(requests->loop, &request->timer);
@@ -259,7 +265,7 @@ static int find_owner(const struct hpz_wire_lease *wire, const struct request_pe
 	if (wire->owner_pid == 0) {
 		draft->pid = peer->pid;
 		draft->pid_start = peer->pid_start;
-		*ret_pidfd = peer->pidfd >= 0 ? dup(peer->pidfd) : -1;
+		*ret_pidfd = copy_fd(peer->pidfd);
 		return *ret_pidfd < 0 ? -ESRCH : 0;
 	}
 	draft->pid = wire->owner_pid;
@@ -331,18 +337,26 @@ static int grant_one(struct requests *requests, struct pool_segment *segment, st
 	int r = 0;
 	if (draft->deliver == HPZ_DELIVER_PATH)
 		r = handoff_make_token(draft, pool);
-	struct lease *lease = NULL;
-	if (r == 0)
-		r = lease_grant(requests->leases, draft, &segment, &pages, 1, &lease);
-	if (r < 0) {
-		handoff_drop_token(draft, pool);
+	if (r < 0)
 		return r;
+	struct lease *lease = NULL;
+	r = lease_grant(requests->leases, draft, &segment, &pages, 1, &lease);
+	if (r < 0)
+		handoff_drop_token(draft, pool);
+	if (r == -ENOENT) {
+		log_error("pool %s: segment %" PRIu64 " has vanished from %s", pool->name, segment->id,
+		        pool->store->path);
+		pool_forget(segment);
+		return -EUCLEAN;
 	}
-	r = handoff_watch(requests->handoff, lease, pidfd >= 0 ? dup(pidfd) : -1);
+	if (r < 0)
+		return r;
+	r = handoff_watch(requests->handoff, lease, copy_fd(pidfd));
 	if (r < 0) { /* no memory for a watch: nobody has seen it, so it goes back as it came */
 		lease_drop_segment(lease, segment);
 		pool_set_state(segment, SEGMENT_DIRTY);
 		lease_end(requests->leases, lease);
+		handoff_drop_token(draft, pool);
 		return r;
 	}
 	r = deliver(requests, lease, true);
@@ -569,36 +583,6 @@ static enum request_outcome reply_released(
 	return finish_reply(requests, head->op, head->id, sizeof *payload);
 }
 
-static enum request_outcome handle_release(struct requests *requests, struct session *session,
-        const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
-{
-	const struct hpz_wire_release *wire = payload;
-	struct lease *lease = lease_find(requests->leases, wire->id);
-	if (!lease && lease_is_known_id(requests->leases, wire->id))
-		return reply_released(requests, head, wire->id, HPZ_STATE_ENDED);
-	if (!lease)
-		return refuse(
-		        requests, head, HPZ_ERR_UNKNOWN_LEASE, "lease %" PRIu64 " was never given", wire->id);
-	if (!may_touch(peer, lease))
-		return refuse(requests, head, HPZ_ERR_DENIED, "lease %" PRIu64 " belongs to uid %" PRIu32,
-		        wire->id, lease->uid);
-	if (lease->state != HPZ_STATE_RETURNING)
-		handoff_return(requests->handoff, lease, "released");
-	if (!(wire->flags & HPZ_RELEASE_WAIT) || wire->timeout_ms == 0)
-		return reply_released(requests, head, wire->id, HPZ_STATE_RETURNING);
-	struct request *request = make_waiting(requests, session, peer, head, wire->timeout_ms);
-	if (!request)
-		return reply_released(requests, head, wire->id, HPZ_STATE_RETURNING);
-	request->release = *wire;
-	return REQUEST_WAITS;
-}
-
-void request_lease_ended(struct requests *requests, uint64_t lease)
-{
-	/* Its memory is proven free; clean it is when the pools say so (request_settle). */
-	reconcile_mark(requests->reconcile);
-}
-
 static bool is_lease_clean(const struct requests *requests, uint64_t id)
 {
 	if (lease_find(requests->leases, id))
@@ -616,6 +600,36 @@ static bool is_lease_clean(const struct requests *requests, uint64_t id)
 		}
 	}
 	return true;
+}
+
+static enum request_outcome handle_release(struct requests *requests, struct session *session,
+        const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
+{
+	const struct hpz_wire_release *wire = payload;
+	struct lease *lease = lease_find(requests->leases, wire->id);
+	if (!lease && !lease_is_known_id(requests->leases, wire->id))
+		return refuse(
+		        requests, head, HPZ_ERR_UNKNOWN_LEASE, "lease %" PRIu64 " was never given", wire->id);
+	if (lease && !may_touch(peer, lease))
+		return refuse(requests, head, HPZ_ERR_DENIED, "lease %" PRIu64 " belongs to uid %" PRIu32,
+		        wire->id, lease->uid);
+	if (lease && lease->state != HPZ_STATE_RETURNING)
+		handoff_return(requests->handoff, lease, "released");
+	enum hpz_lease_state state = lease ? HPZ_STATE_RETURNING : HPZ_STATE_ENDED;
+	bool is_waiting = (wire->flags & HPZ_RELEASE_WAIT) && wire->timeout_ms != 0;
+	if (!is_waiting || is_lease_clean(requests, wire->id))
+		return reply_released(requests, head, wire->id, state);
+	struct request *request = make_waiting(requests, session, peer, head, wire->timeout_ms);
+	if (!request)
+		return reply_released(requests, head, wire->id, state);
+	request->release = *wire;
+	return REQUEST_WAITS;
+}
+
+void request_lease_ended(struct requests *requests, uint64_t lease)
+{
+	/* Its memory is proven free; clean it is when the pools say so (request_settle). */
+	reconcile_mark(requests->reconcile);
 }
 
 static enum request_outcome handle_adopt(struct requests *requests, struct session *session,
@@ -789,14 +803,14 @@ static bool is_drain_done(struct requests *requests, struct request *request)
 	return is_done;
 }
 
-static void settle_drain(struct requests *requests, struct request *request)
+static bool settle_drain(struct requests *requests, struct request *request)
 {
 	struct hpz_wire_head head = make_head(request);
 	if (!is_drain_done(requests, request))
-		return;
+		return false;
 	if (requests->leases->count > 0) {
 		snprintf(requests->text, sizeof requests->text,
-		        "%zu leases are still out; their memory goes back to the kernel as they end",
+		        "leases still out: %zu; their memory goes back to the kernel as they end",
 		        requests->leases->count);
 		make_error(requests, head.op, head.id, HPZ_ERR_IN_USE, (uint32_t)requests->leases->count,
 		        requests->text);
@@ -804,25 +818,38 @@ static void settle_drain(struct requests *requests, struct request *request)
 		reply_empty(requests, &head);
 	}
 	answer(request);
+	return true;
 }
 
-static void settle_wait(struct requests *requests, struct request *request)
+static bool settle_wait(struct requests *requests, struct request *request)
 {
 	struct hpz_wire_head head = make_head(request);
 	uint64_t possible;
 	if (!is_awaited(requests, &request->wait, &possible))
-		return;
+		return false;
 	reply_empty(requests, &head);
 	answer(request);
+	return true;
 }
 
-static void settle_release(struct requests *requests, struct request *request)
+static bool settle_release(struct requests *requests, struct request *request)
 {
 	struct hpz_wire_head head = make_head(request);
 	if (!is_lease_clean(requests, request->release.id))
-		return;
+		return false;
 	reply_released(requests, &head, request->release.id, HPZ_STATE_ENDED);
 	answer(request);
+	return true;
+}
+
+/* Answers a request that waits for a state, if it is so. */
+static bool settle(struct requests *requests, struct request *request)
+{
+	if (request->op == HPZ_OP_RELEASE)
+		return settle_release(requests, request);
+	if (request->op == HPZ_OP_WAIT)
+		return settle_wait(requests, request);
+	return request->op == HPZ_OP_DRAIN && settle_drain(requests, request);
 }
 
 void request_settle(struct requests *requests)
@@ -830,12 +857,7 @@ void request_settle(struct requests *requests)
 	LIST_FOR_EACH_SAFE(pos, &requests->waiting)
 	{
 		struct request *request = CONTAINER_OF(pos, struct request, link);
-		if (request->op == HPZ_OP_RELEASE)
-			settle_release(requests, request);
-		else if (request->op == HPZ_OP_WAIT)
-			settle_wait(requests, request);
-		else if (request->op == HPZ_OP_DRAIN)
-			settle_drain(requests, request);
+		settle(requests, request);
 	}
 }
 
@@ -844,6 +866,8 @@ static void on_timeout(uv_timer_t *timer)
 	struct request *request = timer->data;
 	struct requests *requests = request->requests;
 	struct hpz_wire_head head = make_head(request);
+	if (settle(requests, request)) /* a limit of 0 asks whether it is so now */
+		return;
 	if (request->op == HPZ_OP_LEASE)
 		refuse_short(requests, &head, HPZ_ERR_TIMEOUT, request->pool, &request->lease);
 	else if (request->op == HPZ_OP_RELEASE)
@@ -914,6 +938,9 @@ enum request_outcome request_handle(struct requests *requests, struct session *s
 	struct hpz_wire_head head = {0};
 	const char *why = "the message is not what its operation demands";
 	int r = proto_get_head(message, length, false, &head);
+	if (r == HPZ_ERR_UNSUPPORTED) /* of somebody newer, who may go on with what we know */
+		return refuse(
+		        requests, &head, r, "hpzd %s knows no operation %u", HPZ_VERSION, (unsigned)head.op);
 	if (r)
 		return refuse_broken(requests, &head, r, "the message has no valid head");
 	if (head.op == HPZ_OP_HELLO)

@@ -29,7 +29,7 @@ static int get_peer(int sock, struct request_peer *ret_peer)
 	 * connected. */
 	if (getsockopt(sock, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &length) == 0)
 		peer.pidfd = pidfd;
-	else if (peer.pid > 0)
+	else if (errno == ENOPROTOOPT && peer.pid > 0)
 		peer.pidfd = handoff_open_process(peer.pid, 0);
 	struct host host = {.root = (char *)""};
 	if (peer.pidfd >= 0)
@@ -83,6 +83,8 @@ static void keep_pending(struct session *session, struct request_reply *reply)
 {
 	session->pending = malloc(reply->length);
 	if (!session->pending) {
+		if (reply->lease)
+			request_take_back(session->requests, reply->lease);
 		session_close(session);
 		return;
 	}

@@ -229,40 +229,53 @@ class Ends(HpzTest):
     def get_path_lease(self, *options):
         return hpzctl_json("lease", "8M", "--path", *options)
 
-    def test_path_lease_outlives_the_asker(self):
-        lease = self.get_path_lease("--label", "alone")
-        time.sleep(1)
-        self.assertEqual(self.get_lease(lease["id"])["label"], "alone")
-        hpzctl("release", lease["id"])
-
-    def test_path_lease_ends_after_its_user(self):
-        """Opened once, then held by nobody for the grace time: it ends by itself."""
-        lease = self.get_path_lease()
-        with Hold("--open", lease["path"]) as holder:
-            holder.call("fill", 1)
-        begin = time.monotonic()
-        self.assertIsNotNone(self.get_lease(lease["id"]), "it did not wait for its grace time")
-        self.wait_ended(lease["id"], 60)
-        self.assertGreater(time.monotonic() - begin, 5)
-        wait_until("its name is gone", lambda: not os.path.exists(lease["path"]))
-        self.wait_clean()
-
-    def test_path_lease_reopened_within_grace(self):
-        lease = self.get_path_lease()
-        for _ in range(4):
-            with Hold("--open", lease["path"]):
+    def test_path_leases_and_time(self):
+        """Four at once, because time is long: one never opened, one used once, one used again and again, one to be kept."""
+        unopened, once, again, kept = (self.get_path_lease("--label", label, *options) for label, options in (
+            ("unopened", ()), ("once", ()), ("again", ()), ("kept", ("--keep",))))
+        for lease in (once, kept):
+            with Hold("--open", lease["path"]) as holder:
+                holder.call("fill", 1)
+        for number in range(5):
+            with Hold("--open", again["path"]):
                 time.sleep(3.5)
-        self.assertIsNotNone(self.get_lease(lease["id"]))
-        hpzctl("release", lease["id"])
+            if number == 0:
+                self.assertIsNotNone(self.get_lease(once["id"]), "it did not wait for its grace time")
+        self.assertIsNone(self.get_lease(once["id"]), "opened, then held by nobody for the grace time, and still there")
+        self.assertFalse(os.path.exists(once["path"]))
+        self.assertIsNotNone(self.get_lease(again["id"]), "it was in use within the grace time")
+        self.assertIsNotNone(self.get_lease(kept["id"]), "--keep was not kept")
+        self.assertEqual(self.get_lease(unopened["id"])["label"], "unopened", "it outlives who asked for it")
+        with Hold("--open", kept["path"]) as holder:
+            self.assertTrue(holder.call("verify", 1)["equal"])
+        for lease in (unopened, again, kept):
+            hpzctl("release", lease["id"])
+        self.wait_clean()
 
-    def test_keep(self):
-        lease = self.get_path_lease("--keep")
-        with Hold("--open", lease["path"]):
-            pass
-        time.sleep(16)
-        self.assertIsNotNone(self.get_lease(lease["id"]), "--keep was not kept")
+    def test_open_timeout(self):
+        lease = self.get_path_lease("--open-timeout", "0.3")
+        self.wait_ended(lease["id"])
+        wait_until("its name is gone", lambda: not os.path.exists(lease["path"]))
+
+    def test_owner_pid(self):
+        """A path lease ends with a process named as its owner."""
+        with subprocess.Popen(["sleep", "1000"]) as process:
+            lease = self.get_path_lease("--owner-pid", process.pid)
+            self.assertEqual(self.get_lease(lease["id"])["pid"], process.pid)
+            process.kill()
+        self.wait_ended(lease["id"])
+
+    def test_owner_of_the_file(self):
+        lease = self.get_path_lease("--owner", "65534:65533", "--mode", "0660")
+        status = os.stat(lease["path"])
+        self.assertEqual((status.st_uid, status.st_gid, status.st_mode & 0o7777), (65534, 65533, 0o660))
+        with Hold("--open", lease["path"], user=65534) as holder:
+            self.assertTrue(holder.call("check-zero")["equal"])
+            holder.call("fill", 1)
         hpzctl("release", lease["id"])
         self.wait_clean()
+        with self.assertRaises(FileNotFoundError):
+            os.stat(lease["path"])
 
     def test_returning_names_its_holder(self):
         lease = self.get_path_lease()

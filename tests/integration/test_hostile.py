@@ -16,9 +16,10 @@ from hpztest.client import Hold, get_leases, get_status, hpzctl, wait_until  # n
 from hpztest.wire import Stranger  # noqa: E402
 
 MIB = host.MIB
-ROUNDS = 150
-# A loop that waits for a client is slower by a factor of thousands; a busy machine by a small one.
-RATIO = 10
+ROUNDS = 100  # fewer than there are single pages: nothing has to wait for clearing
+# A loop that waits for a client is slower by a factor of thousands. A neighbour that is busy, as some attackers are, costs
+# the median little and the slowest tenth a turn of the scheduler.
+RATIOS = {"lease": 10, "lease p90": 100, "status": 10, "status p90": 100}
 
 
 class Served(HpzTest):
@@ -41,7 +42,7 @@ class Served(HpzTest):
         for _ in range(3):
             beside = self.measure()
             slower = {name: round(beside[name] / self.quiet[name], 1) for name in beside}
-            if max(slower.values()) < RATIO:
+            if all(slower[name] < RATIOS[name] for name in slower):
                 break
         else:
             self.fail(f"beside {what} others are slower by {slower}")
@@ -207,7 +208,7 @@ class Crowds(Served):
     def check_status_served(self, what):
         with Hold("--size", 0) as holder:
             median = holder.call("time-status", ROUNDS)["median_ns"]
-        self.assertLess(median / self.quiet["status"], RATIO, what)
+        self.assertLess(median / self.quiet["status"], RATIOS["status"], what)
 
 
 class Tenants(Served):
@@ -293,4 +294,4 @@ class Tenants(Served):
 
 
 if __name__ == "__main__":
-    main("--2m", "128", "--stock", "64M*2 2M*rest")
+    main("--2m", "192", "--stock", "64M*1 2M*rest")

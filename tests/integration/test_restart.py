@@ -25,6 +25,7 @@ class Restart(HpzTest):
         with Hold("--size", LARGE, "--timeout", 30000) as holder:
             answer = holder.call("check-zero")
             self.assertTrue(answer["equal"], answer)
+        self.wait_clean()
 
     def check_survives(self, *options):
         with Hold("--size", LARGE, "--label", "surviving", *options) as holder:
@@ -105,6 +106,7 @@ class Restart(HpzTest):
     def test_guest_survives(self):
         command = ["hpzctl", "run", "--", *get_command(LARGE_MIB, "hpz.fill=32 hpz.sleep")]
         with Guest(command) as guest:
+            guest.wait_greeting()
             guest.wait_line("HPZ-GUEST filled")
             lease, = get_leases()
             self.assertEqual(lease["pid"], guest.process.pid)

@@ -43,17 +43,22 @@ class HpzTest(unittest.TestCase):
         self.service = Service()
         self._config = self.service.config.read_text()
         self.addCleanup(self.settle)
+        self.start_if_dead()
+        self.wait_idle()
+
+    def start_if_dead(self):
+        """An hpzd that runs and is not served is as bad as a dead one."""
+        if self.service.get_pid() and not self.service.is_served():
+            self.service.kill()
         if self.service.get_pid() is None:
             self.service.start()
-        self.wait_idle()
 
     def settle(self):
         """Back to the beginning: configuration, a living daemon, everything clean, nothing out."""
         if self.service.config.read_text() != self._config:
             self.service.stop()
             self.service.config.write_text(self._config)
-        if self.service.get_pid() is None:
-            self.service.start()
+        self.start_if_dead()
         for lease in get_leases():
             hpzctl("release", lease["id"])
         self.wait_idle()

@@ -296,8 +296,8 @@ class Claim:
         new.write_text(json.dumps(raised))
         new.rename(self.directory / "raised.json")
 
-    def ensure_free(self, page_size, pages, node=0):
-        """Raises a pool until `pages` pages are free in it, touches them, and returns how many are free now."""
+    def ensure_free(self, page_size, pages, node=0, touch=True):
+        """Raises a pool until `pages` pages are free in it, touches them if it grew, and returns how many are free now."""
         pool = PagePool(page_size, node)
         missing = pages - pool.get_free()
         if missing > 0:
@@ -306,7 +306,8 @@ class Claim:
             if grown > 0:
                 raised[key] = raised.get(key, 0) + grown
                 self._set_raised(raised)
-                pool.touch_free()
+                if touch:
+                    pool.touch_free()
         return pool.get_free()
 
     def release(self):

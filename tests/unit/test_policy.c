@@ -1,0 +1,581 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* test_policy.c - what is planned, by a table; that it keeps its promises and comes to the stock, by
+ * simulation. */
+#include "temp.h"
+#include "dice.h"
+#include "policy.h"
+
+#include <inttypes.h>
+
+#define MIB ((uint64_t)1 << 20)
+#define GIB ((uint64_t)1 << 30)
+
+static int arg_count;
+static char **args;
+
+/* ---- plan: a table ---- */
+
+#define CREATE(pages, count)                                                                                 \
+	{                                                                                                    \
+		POLICY_CREATE, pages, count                                                                  \
+	}
+#define DISCARD(pages, count)                                                                                \
+	{                                                                                                    \
+		POLICY_DISCARD, pages, count                                                                 \
+	}
+#define RAISE(pages)                                                                                         \
+	{                                                                                                    \
+		POLICY_RAISE, 1, pages                                                                       \
+	}
+
+struct plan_case {
+	const char *name;
+	struct policy_class classes[4];
+	struct policy_input input; /* without classes */
+	struct policy_action actions[5];
+	uint64_t usable, missing, lacking;
+};
+
+/* clang-format off */
+static const struct plan_case plan_cases[] = {
+	{"nothing configured", {{0}}, {.kernel_free = 10, .free_slots = 2}, {{0}}, 10, 0, 0},
+	{"full stock", {{1, 2, .clean = 2}, {8, 1, .clean = 1}}, {.kernel_free = 10, .free_slots = 2}, {{0}}, 10, 0, 0},
+	{"largest first", {{1, 4}, {2, 2}, {8, 1}}, {.kernel_free = 16, .free_slots = 9},
+		{CREATE(8, 1), CREATE(2, 2), CREATE(1, 4)}, 16, 16, 0},
+	{"a large one that does not fit lets small ones pass", {{1, 4}, {8, 1}}, {.kernel_free = 7, .free_slots = 9},
+		{CREATE(1, 4)}, 7, 12, 8},
+	{"as many as fit", {{1, 4}, {2, 4}}, {.kernel_free = 5, .free_slots = 9}, {CREATE(2, 2), CREATE(1, 1)}, 5, 12, 7},
+	{"no slot", {{1, 4}}, {.kernel_free = 5, .free_slots = 0}, {{0}}, 5, 4, 0},
+	{"what has no slot keeps its pages", {{1, 4}, {2, 3}}, {.kernel_free = 6, .free_slots = 1}, {CREATE(2, 1)}, 6, 10, 4},
+	{"slots go down the classes", {{1, 4}, {8, 1}}, {.kernel_free = 20, .free_slots = 3}, {CREATE(8, 1), CREATE(1, 2)}, 20, 12, 0},
+	{"every state counts as there", {{1, 4, .clean = 1, .leased = 1, .dirty = 1, .filling = 1}}, {.kernel_free = 9, .free_slots = 9},
+		{{0}}, 9, 0, 0},
+	{"no free pages", {{1, 4}}, {.free_slots = 9}, {{0}}, 0, 4, 4},
+	{"reserved pages are others'", {{1, 9}}, {.kernel_free = 10, .kernel_resv = 7, .free_slots = 9}, {CREATE(1, 3)}, 3, 9, 6},
+	{"more reserved than free", {{1, 9}}, {.kernel_free = 3, .kernel_resv = 7, .free_slots = 9}, {{0}}, 0, 9, 9},
+	{"holes are owed", {{1, 9}}, {.kernel_free = 10, .holes_owed_pages = 8, .free_slots = 9}, {CREATE(1, 2)}, 2, 9, 7},
+	{"more owed than free", {{1, 9}}, {.kernel_free = 10, .holes_owed_pages = 18, .free_slots = 9}, {{0}}, 0, 9, 9},
+	{"pages of a fill under way are spent", {{1, 9, .filling = 1}}, {.kernel_free = 10, .filling_todo_pages = 6, .free_slots = 9},
+		{CREATE(1, 4)}, 4, 8, 4},
+	{"so are those of holes being mended", {{1, 9, .dirty = 1}}, {.kernel_free = 10, .mending_todo_pages = 6, .free_slots = 9},
+		{CREATE(1, 4)}, 4, 8, 4},
+	{"all of it together", {{1, 9}}, {.kernel_free = 10, .kernel_resv = 2, .holes_owed_pages = 2, .filling_todo_pages = 2,
+		.mending_todo_pages = 2, .free_slots = 9}, {CREATE(1, 2)}, 2, 9, 7},
+	{"all of it is too much", {{1, 9}}, {.kernel_free = 7, .kernel_resv = 2, .holes_owed_pages = 2, .filling_todo_pages = 2,
+		.mending_todo_pages = 2, .free_slots = 9}, {{0}}, 0, 9, 9},
+	{"raise by what is short", {{1, 9}}, {.kernel_free = 4, .may_raise = true, .free_slots = 9}, {CREATE(1, 4), RAISE(5)}, 4, 9, 5},
+	{"raise by no more than the difference", {{8, 1}}, {.kernel_free = 5, .may_raise = true, .free_slots = 9}, {RAISE(3)}, 5, 8, 8},
+	{"raise although no slot is free", {{1, 9}}, {.kernel_free = 4, .may_raise = true}, {RAISE(5)}, 4, 9, 5},
+	{"raise for nobody's reserved pages", {{4, 1}}, {.kernel_free = 4, .kernel_resv = 3, .may_raise = true, .free_slots = 9},
+		{RAISE(3)}, 1, 4, 4},
+	{"not twice", {{1, 9}}, {.kernel_free = 4, .may_raise = true, .is_raising = true, .free_slots = 9}, {CREATE(1, 4)}, 4, 9, 5},
+	{"not unasked", {{1, 9}}, {.kernel_free = 4, .free_slots = 9}, {CREATE(1, 4)}, 4, 9, 5},
+	{"nothing is short, nothing is raised", {{1, 9}}, {.kernel_free = 9, .may_raise = true, .free_slots = 1}, {CREATE(1, 1)}, 9, 9, 0},
+	{"the stock shrank", {{1, 2, .clean = 5}, {4, 0, .clean = 2}}, {.kernel_free = 1, .free_slots = 9},
+		{DISCARD(1, 3), DISCARD(4, 2)}, 1, 0, 0},
+	{"what is out counts as there", {{1, 2, .clean = 3, .leased = 2}}, {.free_slots = 9}, {DISCARD(1, 3)}, 0, 0, 0},
+	{"only clean ones go", {{1, 1, .clean = 1, .leased = 4}, {2, 0, .dirty = 3}}, {.free_slots = 9}, {DISCARD(1, 1)}, 0, 0, 0},
+	{"sizes change places", {{1, 8}, {8, 0, .clean = 1}}, {.kernel_free = 3, .free_slots = 9}, {DISCARD(8, 1), CREATE(1, 3)}, 3, 8, 5},
+	{"draining", {{1, 4, .clean = 3, .leased = 1}, {2, 2, .filling = 1, .dirty = 1}},
+		{.is_draining = true, .kernel_free = 99, .may_raise = true, .free_slots = 9}, {DISCARD(1, 3)}, 99, 0, 0},
+	{"draining gives back all that is clean", {{1, 1, .clean = 1}, {2, 0, .clean = 2, .leased = 9}},
+		{.is_draining = true, .free_slots = 9}, {DISCARD(1, 1), DISCARD(2, 2)}, 0, 0, 0},
+	{"a file that its holder cut to nothing", {{0, 0, .leased = 1}, {1, 2}}, {.kernel_free = 2, .free_slots = 9},
+		{CREATE(1, 2)}, 2, 2, 0},
+	{"a growing holder takes no promise away", {{1, 2}}, {.kernel_free = 2, .grown_pages = 7, .free_slots = 9}, {CREATE(1, 2)}, 2, 2, 0},
+};
+/* clang-format on */
+
+static void expect_plan(const struct plan_case *c)
+{
+	struct policy_input input = c->input;
+	struct policy_plan plan;
+
+	input.classes = c->classes;
+	for (size_t i = 0; i < ARRAY_SIZE(c->classes); i++) {
+		if (c->classes[i].segment_pages || c->classes[i].leased)
+			input.class_count = i + 1;
+	}
+	policy_plan(&input, &plan);
+	size_t expected = 0;
+	while (expected < ARRAY_SIZE(c->actions) && c->actions[expected].count)
+		expected++;
+	bool is_same = plan.action_count == expected && plan.usable_pages == c->usable &&
+	               plan.missing_pages == c->missing && plan.short_pages == c->lacking;
+	for (size_t i = 0; is_same && i < expected; i++)
+		is_same = plan.actions[i].kind == c->actions[i].kind &&
+		          plan.actions[i].segment_pages == c->actions[i].segment_pages &&
+		          plan.actions[i].count == c->actions[i].count;
+	if (is_same)
+		return;
+	for (size_t i = 0; i < plan.action_count; i++)
+		print_error("action %d: %" PRIu64 " x %" PRIu64 "\n", plan.actions[i].kind,
+		        plan.actions[i].count, plan.actions[i].segment_pages);
+	fail_msg("%s: %zu actions, usable %" PRIu64 ", missing %" PRIu64 ", short %" PRIu64, c->name,
+	        plan.action_count, plan.usable_pages, plan.missing_pages, plan.short_pages);
+}
+
+static void test_plan(void **state)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(plan_cases); i++)
+		expect_plan(&plan_cases[i]);
+}
+
+/* More classes than a plan has room for: what does not fit comes with the next look, and nothing is written
+ * beyond. */
+static void test_plan_overflow(void **state)
+{
+	struct policy_class classes[POLICY_ACTIONS_MAX + 40] = {{0}};
+	struct policy_plan plan;
+
+	for (size_t i = 0; i < ARRAY_SIZE(classes); i++)
+		classes[i] = (struct policy_class){.segment_pages = i + 1, .clean = 1};
+	policy_plan(&(struct policy_input){.classes = classes, .class_count = ARRAY_SIZE(classes)}, &plan);
+	assert_int_equal(plan.action_count, POLICY_ACTIONS_MAX);
+	assert_int_equal(plan.level, POLICY_IDLE);
+}
+
+/* ---- level ---- */
+
+static enum policy_level get_level(uint64_t target, uint64_t clean, uint64_t waiting)
+{
+	struct policy_plan plan;
+
+	policy_plan(
+	        &(struct policy_input){
+	                .target_pages = target, .clean_pages = clean, .waiting_pages = waiting},
+	        &plan);
+	return plan.level;
+}
+
+static void test_level(void **state)
+{
+	assert_int_equal(get_level(0, 0, 0), POLICY_IDLE);
+	assert_int_equal(get_level(100, 100, 0), POLICY_IDLE);
+	assert_int_equal(get_level(100, 50, 0), POLICY_IDLE);
+	assert_int_equal(get_level(100, 49, 0), POLICY_REFILL);
+	assert_int_equal(get_level(100, 0, 0), POLICY_REFILL);
+	assert_int_equal(get_level(100, 100, 1), POLICY_URGENT);
+	assert_int_equal(get_level(0, 0, 1), POLICY_URGENT);
+}
+
+/* ---- which class, which page size, when to look again ---- */
+
+static void test_pick_class(void **state)
+{
+	const struct policy_class classes[] = {
+	        {1, .clean = 1},
+	        {4, .leased = 3, .dirty = 2, .filling = 1},
+	        {8, .clean = 2},
+	        {64, .clean = 1},
+	};
+
+	assert_int_equal(policy_pick_class(classes, 4, 1, 0), 0);
+	assert_int_equal(policy_pick_class(classes, 4, 2, 0), 2); /* nothing clean of 4 */
+	assert_int_equal(policy_pick_class(classes, 4, 8, 0), 2); /* exact */
+	assert_int_equal(policy_pick_class(classes, 4, 9, 0), 3); /* next larger */
+	assert_int_equal(policy_pick_class(classes, 4, 64, 0), 3);
+	assert_int_equal(policy_pick_class(classes, 4, 65, 0), SIZE_MAX);
+	assert_int_equal(policy_pick_class(classes, 0, 1, 0), SIZE_MAX);
+	/* Somebody waits for 8 pages: what would serve it stays. */
+	assert_int_equal(policy_pick_class(classes, 4, 1, 8), 0);
+	assert_int_equal(policy_pick_class(classes, 4, 2, 8), SIZE_MAX);
+	assert_int_equal(policy_pick_class(classes, 4, 8, 8), SIZE_MAX);
+	assert_int_equal(policy_pick_class(classes, 4, 2, 9), 2);
+	assert_int_equal(policy_pick_class(classes, 4, 9, 64), SIZE_MAX);
+	assert_int_equal(policy_pick_class(classes, 4, 1, 1), SIZE_MAX);
+}
+
+static void test_pick_page_size(void **state)
+{
+	const uint64_t sizes[] = {2 * MIB, GIB}, one[] = {2 * MIB}, three[] = {64 << 10, 2 * MIB, GIB};
+
+	assert_int_equal(policy_pick_page_size(one, 1, 1), 2 * MIB);
+	assert_int_equal(policy_pick_page_size(one, 1, 7 * GIB + 1), 2 * MIB);
+	assert_int_equal(policy_pick_page_size(sizes, 2, 1), 2 * MIB);
+	assert_int_equal(policy_pick_page_size(sizes, 2, GIB), GIB);
+	assert_int_equal(policy_pick_page_size(sizes, 2, 512 * MIB), 2 * MIB);
+	/* The waste of 1G pages: exactly an eighth, and one byte more. */
+	uint64_t edge = GIB * 8 / 9 + 1; /* edge + edge / 8 reaches 1 GiB */
+	assert_true(GIB - edge <= edge / 8);
+	assert_true(GIB - (edge - 2) > (edge - 2) / 8);
+	assert_int_equal(policy_pick_page_size(sizes, 2, edge), GIB);
+	assert_int_equal(policy_pick_page_size(sizes, 2, edge - 2), 2 * MIB);
+	assert_int_equal(policy_pick_page_size(sizes, 2, 8 * GIB + 1), GIB);
+	assert_int_equal(policy_pick_page_size(sizes, 2, 2 * GIB + 1), 2 * MIB);
+	assert_int_equal(policy_pick_page_size(three, 3, 3 * MIB), 64 << 10);
+	assert_int_equal(policy_pick_page_size(three, 3, 4 * MIB), 2 * MIB);
+	assert_int_equal(policy_pick_page_size(three, 3, 100), 64 << 10);
+	assert_int_equal(policy_pick_page_size(sizes, 2, UINT64_MAX), GIB);
+}
+
+static void test_retry(void **state)
+{
+	/* io_uring and AF_XDP let go within 55 ms: several looks by then, and more than that at the fourth.
+	 */
+	uint64_t sum = 0;
+
+	assert_int_equal(policy_get_retry_ms(0), 1);
+	for (unsigned i = 0; i < 4; i++)
+		sum += policy_get_retry_ms(i);
+	assert_true(sum > 55 && sum < 200);
+	for (unsigned i = 1; i < 40; i++)
+		assert_true(policy_get_retry_ms(i) >= policy_get_retry_ms(i - 1));
+	assert_int_equal(policy_get_retry_ms(UINT32_MAX), 10000);
+}
+
+/* ---- a pool, simulated ---- */
+
+#define CLASSES_MAX 6
+#define FILLS_MAX   6
+
+struct world {
+	struct dice dice;
+	struct policy_class classes[CLASSES_MAX];
+	size_t class_count;
+	struct fill {
+		size_t class; /* CLASSES_MAX: none */
+		uint64_t todo;
+	} fills[FILLS_MAX];
+	uint64_t nr, others; /* pages of the kernel's pool; those other programs use */
+	uint64_t resv, owed; /* reserved by others; holes punched by holders */
+	uint64_t can_raise;  /* pages the kernel would still give */
+	bool is_draining;
+	uint64_t mending, mended_class; /* holes of a dirty segment being filled */
+};
+
+static uint64_t count_all(const struct policy_class *class)
+{
+	return class->clean + class->leased + class->dirty + class->filling;
+}
+
+static uint64_t get_used(const struct world *world)
+{
+	uint64_t used = 0;
+	for (size_t i = 0; i < world->class_count; i++)
+		used += count_all(&world->classes[i]) * world->classes[i].segment_pages;
+	for (size_t i = 0; i < FILLS_MAX; i++)
+		used -= world->fills[i].class < CLASSES_MAX ? world->fills[i].todo : 0;
+	return used - world->owed - world->mending;
+}
+
+static uint64_t get_free(const struct world *world)
+{
+	uint64_t taken = get_used(world) + world->others;
+	assert_true(taken <= world->nr);
+	return world->nr - taken;
+}
+
+static void make_input(const struct world *world, struct policy_input *ret_input)
+{
+	struct policy_input input = {
+	        .is_draining = world->is_draining,
+	        .classes = world->classes,
+	        .class_count = world->class_count,
+	        .kernel_free = get_free(world),
+	        .kernel_resv = world->resv,
+	        .holes_owed_pages = world->owed,
+	        .mending_todo_pages = world->mending,
+	        .may_raise = world->can_raise > 0,
+	};
+	for (size_t i = 0; i < world->class_count; i++) {
+		input.target_pages += world->classes[i].want * world->classes[i].segment_pages;
+		input.clean_pages += world->classes[i].clean * world->classes[i].segment_pages;
+	}
+	for (size_t i = 0; i < FILLS_MAX; i++) {
+		if (world->fills[i].class == CLASSES_MAX)
+			input.free_slots++;
+		else
+			input.filling_todo_pages += world->fills[i].todo;
+	}
+	*ret_input = input;
+}
+
+#define CHECK(world, condition)                                                                              \
+	do {                                                                                                 \
+		if (!(condition))                                                                            \
+			fail_msg("seed %" PRIu64 ": not so: %s", (world)->dice.seed, #condition);            \
+	} while (0)
+
+static size_t find_class(const struct world *world, uint64_t pages)
+{
+	size_t i = 0;
+	while (i < world->class_count && world->classes[i].segment_pages != pages)
+		i++;
+	CHECK(world, i < world->class_count);
+	return i;
+}
+
+/* What every plan must keep, whatever the input. */
+static void check_plan(
+        const struct world *world, const struct policy_input *input, const struct policy_plan *plan)
+{
+	uint64_t created = 0, segments = 0, missing = 0;
+	uint64_t promised = input->kernel_resv + input->holes_owed_pages + input->filling_todo_pages +
+	                    input->mending_todo_pages;
+	uint64_t usable = input->kernel_free > promised ? input->kernel_free - promised : 0;
+	unsigned seen[CLASSES_MAX] = {0};
+
+	CHECK(world, plan->usable_pages == usable && policy_get_usable(input) == usable);
+	for (size_t i = 0; i < plan->action_count; i++) {
+		const struct policy_action *action = &plan->actions[i];
+		CHECK(world, action->count > 0);
+		if (action->kind == POLICY_RAISE) {
+			CHECK(world, input->may_raise && !input->is_raising && !input->is_draining);
+			CHECK(world, i == plan->action_count - 1);
+			CHECK(world, action->segment_pages * action->count <= plan->short_pages);
+			continue;
+		}
+		size_t at = find_class(world, action->segment_pages);
+		CHECK(world, seen[at]++ == 0); /* never both, never twice */
+		if (action->kind == POLICY_DISCARD) {
+			uint64_t want = input->is_draining ? 0 : world->classes[at].want;
+			CHECK(world, action->count <= world->classes[at].clean);
+			CHECK(world, count_all(&world->classes[at]) - action->count >= want);
+			continue;
+		}
+		CHECK(world, !input->is_draining);
+		CHECK(world, count_all(&world->classes[at]) + action->count <= world->classes[at].want);
+		created += action->segment_pages * action->count;
+		segments += action->count;
+	}
+	for (size_t i = 0; i < world->class_count && !input->is_draining; i++) {
+		const struct policy_class *class = &world->classes[i];
+		uint64_t all = count_all(class);
+		missing += class->want > all ? (class->want - all) * class->segment_pages : 0;
+	}
+	CHECK(world, created <= usable);
+	CHECK(world, segments <= input->free_slots);
+	CHECK(world, plan->missing_pages == missing && plan->short_pages <= missing);
+}
+
+static void start_fill(struct world *world, size_t class)
+{
+	size_t at = 0;
+	while (world->fills[at].class < CLASSES_MAX)
+		CHECK(world, ++at < FILLS_MAX);
+	world->fills[at] = (struct fill){class, world->classes[class].segment_pages};
+	world->classes[class].filling++;
+}
+
+/* Plans and carries it out; returns the number of actions. */
+static size_t look(struct world *world)
+{
+	struct policy_input input;
+	struct policy_plan plan, again;
+
+	make_input(world, &input);
+	memset(&plan, 0, sizeof plan);
+	memset(&again, 0, sizeof again);
+	policy_plan(&input, &plan);
+	policy_plan(&input, &again);
+	CHECK(world, memcmp(&plan, &again, sizeof plan) == 0);
+	check_plan(world, &input, &plan);
+	for (size_t i = 0; i < plan.action_count; i++) {
+		const struct policy_action *action = &plan.actions[i];
+		if (action->kind == POLICY_RAISE) {
+			uint64_t got = MIN(action->count, world->can_raise);
+			world->nr += got;
+			world->can_raise -= got;
+			continue;
+		}
+		size_t at = find_class(world, action->segment_pages);
+		if (action->kind == POLICY_DISCARD)
+			world->classes[at].clean -= action->count;
+		for (uint64_t n = 0; action->kind == POLICY_CREATE && n < action->count; n++)
+			start_fill(world, at);
+	}
+	/* Whatever a holder punched it can have back, at any moment: invariant C. */
+	uint64_t todo = world->mending;
+	for (size_t i = 0; i < FILLS_MAX; i++)
+		todo += world->fills[i].class < CLASSES_MAX ? world->fills[i].todo : 0;
+	CHECK(world, get_free(world) >= world->owed + todo);
+	return plan.action_count;
+}
+
+static bool advance_fills(struct world *world, uint64_t most)
+{
+	bool has_moved = false;
+	for (size_t i = 0; i < FILLS_MAX; i++) {
+		struct fill *fill = &world->fills[i];
+		if (fill->class == CLASSES_MAX)
+			continue;
+		has_moved = true;
+		fill->todo -= MIN(fill->todo, most);
+		if (fill->todo > 0)
+			continue;
+		world->classes[fill->class].filling--;
+		world->classes[fill->class].clean++;
+		fill->class = CLASSES_MAX;
+	}
+	return has_moved;
+}
+
+static bool clear_one(struct world *world, size_t at)
+{
+	struct policy_class *class = &world->classes[at];
+	if (class->dirty == 0)
+		return false;
+	class->dirty--;
+	class->clean++;
+	return true;
+}
+
+static void set_stock(struct world *world)
+{
+	for (size_t i = 0; i < world->class_count; i++)
+		world->classes[i].want = dice_roll(&world->dice, 6);
+}
+
+/* Something happens that is not the policy's doing. */
+static void disturb(struct world *world)
+{
+	struct dice *dice = &world->dice;
+	struct policy_class *class = &world->classes[dice_roll(dice, world->class_count)];
+	uint64_t todo = world->mending;
+	for (size_t i = 0; i < FILLS_MAX; i++)
+		todo += world->fills[i].class < CLASSES_MAX ? world->fills[i].todo : 0;
+	uint64_t spare = get_free(world) - world->owed - todo;
+
+	switch (dice_roll(dice, 12)) {
+	case 0:
+	case 1:
+		if (class->clean > 0) {
+			class->clean--;
+			class->leased++;
+		}
+		break;
+	case 2: /* whole: holes stay with the others */
+		if (class->leased > 0 && world->owed == 0) {
+			class->leased--;
+			class->dirty++;
+		}
+		break;
+	case 3:
+		clear_one(world, (size_t)(class - world->classes));
+		break;
+	case 4: /* a holder punches */
+		world->owed += class->leased > 0 && world->owed < class->segment_pages ? 1 : 0;
+		break;
+	case 5: /* and touches it again */
+		world->owed -= world->owed > 0 ? 1 : 0;
+		break;
+	case 6: /* others come, only to what is nobody's */
+		world->others += spare > 0 ? dice_roll(dice, spare + 1) : 0;
+		break;
+	case 7:
+		world->others -= world->others > 0 ? dice_roll(dice, world->others + 1) : 0;
+		break;
+	case 8:
+		world->resv = dice_roll(dice, 8);
+		break;
+	case 9:
+		if (dice_chance(dice, 20))
+			set_stock(world);
+		break;
+	case 10:
+		world->is_draining = dice_chance(dice, 10);
+		break;
+	default:
+		advance_fills(world, dice_between(dice, 1, 64));
+	}
+}
+
+static void make_world(struct world *world, uint64_t seed)
+{
+	*world = (struct world){0};
+	dice_init(&world->dice, seed);
+	world->class_count = dice_between(&world->dice, 1, CLASSES_MAX);
+	for (size_t i = 0; i < world->class_count; i++)
+		world->classes[i].segment_pages =
+		        dice_between(&world->dice, 1, 9) + (i ? world->classes[i - 1].segment_pages : 0);
+	set_stock(world);
+	for (size_t i = 0; i < FILLS_MAX; i++)
+		world->fills[i].class = CLASSES_MAX;
+	world->nr = dice_roll(&world->dice, 400);
+	world->can_raise = dice_chance(&world->dice, 50) ? dice_roll(&world->dice, 400) : 0;
+}
+
+/* Left alone, it comes to rest; and where there is enough, at the stock exactly. */
+static void settle(struct world *world)
+{
+	world->is_draining = false;
+	world->resv = world->owed = 0;
+	bool is_moving = true;
+	for (unsigned i = 0; is_moving; i++) {
+		CHECK(world, i < 10000);
+		is_moving = look(world) > 0;
+		is_moving = advance_fills(world, 3) || is_moving;
+		for (size_t at = 0; at < world->class_count; at++)
+			is_moving = clear_one(world, at) || is_moving;
+	}
+	struct policy_input input;
+	struct policy_plan plan;
+	make_input(world, &input);
+	policy_plan(&input, &plan);
+	CHECK(world, plan.action_count == 0);
+	for (size_t i = 0; i < world->class_count; i++) {
+		struct policy_class *class = &world->classes[i];
+		CHECK(world, count_all(class) <= MAX(class->want, class->leased));
+		/* What is missing is missing because not one more of it fits. */
+		if (count_all(class) < class->want)
+			CHECK(world, input.kernel_free < class->segment_pages && world->can_raise == 0);
+	}
+}
+
+static void simulate(uint64_t seed, void *user)
+{
+	struct world world;
+	unsigned *runs = user;
+
+	make_world(&world, seed);
+	for (unsigned i = 0; i < 400; i++) {
+		disturb(&world);
+		look(&world);
+	}
+	settle(&world);
+	++*runs;
+}
+
+static void test_simulation(void **state)
+{
+	unsigned runs = 0;
+
+	dice_for_each_seed(arg_count, args, 500, simulate, &runs);
+	assert_true(runs > 0);
+}
+
+/* Enough pages from the start: the stock, whatever it is. */
+static void test_comes_to_stock(void **state)
+{
+	for (uint64_t seed = 1; seed < 200; seed++) {
+		struct world world;
+		make_world(&world, seed);
+		world.nr = 10000;
+		settle(&world);
+		for (size_t i = 0; i < world.class_count; i++) {
+			CHECK(&world, world.classes[i].clean == world.classes[i].want);
+			world.classes[i].want = dice_roll(&world.dice, 9);
+		}
+		settle(&world);
+		for (size_t i = 0; i < world.class_count; i++)
+			CHECK(&world, world.classes[i].clean == world.classes[i].want);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	arg_count = argc;
+	args = argv;
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_plan),
+	        cmocka_unit_test(test_plan_overflow),
+	        cmocka_unit_test(test_level),
+	        cmocka_unit_test(test_pick_class),
+	        cmocka_unit_test(test_pick_page_size),
+	        cmocka_unit_test(test_retry),
+	        cmocka_unit_test(test_simulation),
+	        cmocka_unit_test(test_comes_to_stock),
+	};
+	return cmocka_run_group_tests_name("policy", tests, NULL, NULL);
+}

@@ -1,0 +1,893 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * test_request.c - what a client may ask, without a socket: bytes in, reply out. With no pool, and with one
+ * on tmpfs, which can hand out paths. What needs real pages is in tests/host/test_handoff.c.
+ */
+#include "harness.h"
+#include "dice.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+/* Sessions are pointers that requests.c compares and gives back. */
+#define SESSION(n) ((struct session *)(uintptr_t)((n)*16))
+
+static struct message in, out;
+static uint64_t unread_lease;
+
+/* Replies of requests that waited. */
+static struct {
+	size_t count;
+	struct session *sessions[16];
+	struct message replies[16];
+} sent;
+
+static const struct request_peer root = {.uid = 0, .gid = 0, .pid = 1, .pidfd = -1};
+static const struct request_peer user = {.uid = 1000, .gid = 1000, .pid = 1, .pidfd = -1};
+
+static void on_send(struct session *session, struct request_reply *reply)
+{
+	assert_true(sent.count < ARRAY_SIZE(sent.replies));
+	sent.sessions[sent.count] = session;
+	sent.replies[sent.count].length = reply->length;
+	memcpy(sent.replies[sent.count].bytes, reply->bytes, reply->length);
+	sent.count++;
+	request_close_fds(reply);
+}
+
+static int setup(void **state)
+{
+	unread_lease = 0;
+	sent.count = 0;
+	harness_open(on_send);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	harness_close();
+	return 0;
+}
+
+static void take_reply(void)
+{
+	out.length = harness.requests.reply.length;
+	memcpy(out.bytes, harness.requests.reply.bytes, out.length);
+	request_close_fds(&harness.requests.reply);
+}
+
+static enum request_outcome ask_as(
+        struct session *session, const struct request_peer *peer, const struct message *message)
+{
+	/* Exactly as long as it is: a byte read beyond is found. */
+	void *bytes = malloc(MAX(message->length, 1));
+	assert_non_null(bytes);
+	memcpy(bytes, message->bytes, message->length);
+	enum request_outcome outcome =
+	        request_handle(&harness.requests, session, peer, bytes, message->length, unread_lease);
+	free(bytes);
+	if (outcome == REQUEST_REPLIED || outcome == REQUEST_BROKEN)
+		take_reply();
+	return outcome;
+}
+
+static enum request_outcome ask(const struct message *message)
+{
+	return ask_as(SESSION(1), &root, message);
+}
+
+static bool has_sent(void *wanted)
+{
+	return sent.count >= *(size_t *)wanted;
+}
+
+static const struct message *wait_reply(size_t number)
+{
+	harness_run_until(has_sent, &number);
+	return &sent.replies[number - 1];
+}
+
+/* ---- hello ---- */
+
+static enum request_outcome greet(const struct message *message)
+{
+	enum request_outcome outcome =
+	        request_handle_hello(&harness.requests, message->bytes, message->length);
+	take_reply();
+	return outcome;
+}
+
+static struct hpz_wire_hello *get_hello(void)
+{
+	return HARNESS_PAYLOAD(harness_make_hello(&in));
+}
+
+static void test_hello(void **state)
+{
+	get_hello();
+	assert_int_equal(greet(&in), REQUEST_REPLIED);
+	harness_expect_ok(&out, HPZ_OP_HELLO, 1);
+	const struct hpz_wire_hello *hello = HARNESS_PAYLOAD(&out);
+	assert_int_equal(out.length, sizeof(struct hpz_wire_head) + sizeof *hello);
+	assert_true(hello->size == sizeof *hello && hello->magic == HPZ_WIRE_MAGIC &&
+	            hello->version == HPZ_WIRE_VERSION && hello->compat == HPZ_WIRE_COMPAT &&
+	            hello->capabilities == 0 && hello->max_message == HPZ_WIRE_MAX_MESSAGE &&
+	            hello->max_request == HPZ_WIRE_MAX_REQUEST && hello->max_descriptors == HPZ_WIRE_MAX_FDS);
+	assert_string_equal(hello->program, HPZ_VERSION);
+	/* Somebody newer who still speaks our version. */
+	get_hello()->version = HPZ_WIRE_VERSION + 5;
+	assert_int_equal(greet(&in), REQUEST_REPLIED);
+}
+
+static void test_wrong_hello(void **state)
+{
+	get_hello()->magic++;
+	assert_int_equal(greet(&in), REQUEST_BROKEN);
+	harness_expect_error(&out, HPZ_OP_HELLO, 1, HPZ_ERR_PROTOCOL);
+	struct hpz_wire_hello *hello = get_hello();
+	hello->version = hello->compat = HPZ_WIRE_VERSION + 1;
+	assert_int_equal(greet(&in), REQUEST_BROKEN);
+	harness_expect_error(&out, HPZ_OP_HELLO, 1, HPZ_ERR_VERSION);
+	get_hello()->reserved = 1;
+	assert_int_equal(greet(&in), REQUEST_BROKEN);
+	harness_expect_error(&out, HPZ_OP_HELLO, 1, HPZ_ERR_UNSUPPORTED);
+	/* Another request is no hello, and nor is half of one. */
+	assert_int_equal(greet(harness_make_empty(&in, HPZ_OP_STATUS, 5)), REQUEST_BROKEN);
+	harness_expect_error(&out, HPZ_OP_STATUS, 5, HPZ_ERR_PROTOCOL);
+	assert_int_equal(greet(harness_make_empty(&in, 77, 5)), REQUEST_BROKEN);
+	for (size_t length = 0; length < sizeof(struct hpz_wire_head) + sizeof *hello; length++) {
+		get_hello();
+		in.length = length;
+		assert_int_equal(greet(&in), REQUEST_BROKEN);
+		assert_int_not_equal(harness_get_head(&out).error, 0);
+	}
+}
+
+/* ---- every operation, cut, grown and filled with noise ---- */
+
+/* A request of each operation that is well-formed; false: the operation has none here. */
+static bool make_request(uint16_t op, struct message *message)
+{
+	const struct hpz_wire_lease lease = harness_get_lease(1, 0);
+	const struct hpz_wire_ack ack = {sizeof ack, 0, 5};
+	const struct hpz_wire_release release = {.size = sizeof release, .id = 5};
+	const struct hpz_wire_adopt adopt = {.size = sizeof adopt, .id = 5};
+	const struct hpz_wire_list list = {.size = sizeof list};
+	const struct hpz_wire_wait wait = {.size = sizeof wait};
+	const struct hpz_wire_drain drain = {.size = sizeof drain};
+	const struct hpz_wire_empty empty = {.size = sizeof empty};
+
+	switch ((enum hpz_wire_op)op) {
+	case HPZ_OP_HELLO:
+		return false;
+	case HPZ_OP_STATUS:
+		harness_make(message, op, 9, &empty, sizeof empty);
+		return true;
+	case HPZ_OP_LEASE:
+		harness_make(message, op, 9, &lease, sizeof lease);
+		return true;
+	case HPZ_OP_ACK:
+		harness_make(message, op, 9, &ack, sizeof ack);
+		return true;
+	case HPZ_OP_RELEASE:
+		harness_make(message, op, 9, &release, sizeof release);
+		return true;
+	case HPZ_OP_ADOPT:
+		harness_make(message, op, 9, &adopt, sizeof adopt);
+		return true;
+	case HPZ_OP_LIST:
+		harness_make(message, op, 9, &list, sizeof list);
+		return true;
+	case HPZ_OP_WAIT:
+		harness_make(message, op, 9, &wait, sizeof wait);
+		return true;
+	case HPZ_OP_DRAIN:
+		harness_make(message, op, 9, &drain, sizeof drain);
+		return true;
+	}
+	return false;
+}
+
+static void expect_well_formed(uint16_t op)
+{
+	struct hpz_wire_head head = harness_get_head(&out);
+
+	assert_int_equal(head.op, op);
+	if (head.error)
+		harness_expect_error(&out, op, head.id, (int)head.error);
+}
+
+static void test_truncated(void **state)
+{
+	for (uint16_t op = HPZ_OP_HELLO; op <= HPZ_OP_LAST; op++) {
+		if (!make_request(op, &in))
+			continue;
+		size_t whole = in.length;
+		for (size_t length = 0; length < whole; length++) {
+			/* As it was sent, and with a head that says so. */
+			make_request(op, &in);
+			in.length = length;
+			assert_int_equal(ask(&in), REQUEST_BROKEN);
+			assert_int_not_equal(harness_get_head(&out).error, 0);
+			if (length < sizeof(struct hpz_wire_head))
+				continue;
+			make_request(op, &in);
+			proto_set_head(in.bytes, op, 9, false, 0, 0, length - sizeof(struct hpz_wire_head));
+			in.length = length;
+			enum request_outcome outcome = ask(&in);
+			assert_int_equal(outcome, op == HPZ_OP_ACK ? REQUEST_BROKEN : REQUEST_REPLIED);
+			harness_expect_error(&out, op, 9, HPZ_ERR_PROTOCOL);
+		}
+	}
+}
+
+static void test_tail(void **state)
+{
+	for (uint16_t op = HPZ_OP_HELLO; op <= HPZ_OP_LAST; op++) {
+		for (unsigned char tail = 0; tail < 2; tail++) {
+			if (!make_request(op, &in) || op == HPZ_OP_WAIT || op == HPZ_OP_DRAIN)
+				continue;
+			/* Of somebody newer: its struct is 8 bytes longer. Zero means as before. */
+			size_t size = in.length - sizeof(struct hpz_wire_head);
+			uint32_t longer = (uint32_t)size + 8;
+			memcpy(HARNESS_PAYLOAD(&in), &longer, sizeof longer);
+			memset(in.bytes + in.length, 0, 8);
+			in.bytes[in.length + 7] = tail;
+			in.length = proto_set_head(in.bytes, op, 9, false, 0, 0, size + 8);
+			enum request_outcome outcome = ask(&in);
+			if (op == HPZ_OP_ACK) {
+				assert_int_equal(outcome, tail ? REQUEST_BROKEN : REQUEST_NO_REPLY);
+				continue;
+			}
+			assert_int_equal(outcome, REQUEST_REPLIED);
+			expect_well_formed(op);
+			if (tail)
+				harness_expect_error(&out, op, 9, HPZ_ERR_UNSUPPORTED);
+			else
+				assert_int_not_equal(harness_get_head(&out).error, HPZ_ERR_UNSUPPORTED);
+		}
+	}
+}
+
+/* Whatever comes, there is an answer that can be read, and afterwards all is as before. */
+static void throw_noise(uint64_t seed, void *unused)
+{
+	struct dice dice;
+
+	dice_init(&dice, seed);
+	for (int i = 0; i < 400; i++) {
+		uint16_t op = (uint16_t)dice_between(&dice, 1, HPZ_OP_LAST);
+		if (!make_request(op, &in))
+			continue;
+		for (uint64_t flips = dice_roll(&dice, 4); flips > 0; flips--)
+			in.bytes[dice_roll(&dice, in.length)] ^= (unsigned char)(1u << dice_roll(&dice, 8));
+		if (dice_chance(&dice, 20))
+			in.length = dice_roll(&dice, in.length + 60);
+		enum request_outcome outcome =
+		        ask_as(SESSION(2), dice_chance(&dice, 50) ? &root : &user, &in);
+		if (outcome == REQUEST_REPLIED || outcome == REQUEST_BROKEN)
+			harness_get_head(&out);
+		if (outcome == REQUEST_WAITS)
+			request_cancel_session(&harness.requests, SESSION(2));
+	}
+	harness_turn();
+	assert_true(list_is_empty(&harness.requests.waiting));
+	assert_int_equal(harness.leases.count, 0);
+}
+
+static int arg_count;
+static char **args;
+
+static void test_noise(void **state)
+{
+	dice_for_each_seed(arg_count, args, 20, throw_noise, NULL);
+}
+
+static void test_head(void **state)
+{
+	/* Id 0 is the server's. */
+	harness_make_empty(&in, HPZ_OP_STATUS, 0);
+	assert_int_equal(ask(&in), REQUEST_BROKEN);
+	assert_int_equal(harness_get_head(&out).error, HPZ_ERR_PROTOCOL);
+	/* An operation of somebody newer is refused, and the connection goes on. */
+	static const uint16_t unknown[] = {0, HPZ_OP_LAST + 1, 77, UINT16_MAX};
+	for (size_t i = 0; i < ARRAY_SIZE(unknown); i++) {
+		assert_int_equal(ask(harness_make_empty(&in, unknown[i], 9)), REQUEST_REPLIED);
+		harness_expect_error(&out, unknown[i], 9, HPZ_ERR_UNSUPPORTED);
+	}
+	get_hello();
+	assert_int_equal(ask(&in), REQUEST_BROKEN);
+	harness_expect_error(&out, HPZ_OP_HELLO, 1, HPZ_ERR_PROTOCOL);
+	/* Flags, errors and descriptors are a reply's. */
+	for (size_t at = 6; at < sizeof(struct hpz_wire_head); at++) {
+		harness_make_empty(&in, HPZ_OP_STATUS, 9);
+		if (at >= 8 && at < 16)
+			continue; /* the id */
+		in.bytes[at] ^= 0x80;
+		assert_int_equal(ask(&in), REQUEST_BROKEN);
+		assert_int_equal(harness_get_head(&out).error, HPZ_ERR_PROTOCOL);
+	}
+}
+
+/* ---- who may ---- */
+
+static void test_denied(void **state)
+{
+	for (uint16_t op = HPZ_OP_HELLO; op <= HPZ_OP_LAST; op++) {
+		if (!make_request(op, &in))
+			continue;
+		enum request_outcome outcome = ask_as(SESSION(1), &user, &in);
+		switch ((enum hpz_wire_op)op) {
+		case HPZ_OP_STATUS:
+		case HPZ_OP_LIST:
+			assert_int_equal(outcome, REQUEST_REPLIED);
+			harness_expect_ok(&out, op, 9);
+			break;
+		case HPZ_OP_WAIT:
+			assert_int_equal(outcome, REQUEST_WAITS);
+			break;
+		case HPZ_OP_ACK:
+			assert_int_equal(outcome, REQUEST_NO_REPLY);
+			break;
+		case HPZ_OP_HELLO:
+		case HPZ_OP_LEASE:
+		case HPZ_OP_RELEASE:
+		case HPZ_OP_ADOPT:
+		case HPZ_OP_DRAIN:
+			assert_int_equal(outcome, REQUEST_REPLIED);
+			assert_non_null(
+			        strstr(harness_expect_error(&out, op, 9, HPZ_ERR_DENIED), "uid 1000"));
+			break;
+		}
+	}
+	request_cancel_session(&harness.requests, SESSION(1));
+}
+
+static void test_unread_descriptors(void **state)
+{
+	unread_lease = 4711;
+	assert_int_equal(ask(harness_make_lease(&in, 9, 1, 0)), REQUEST_REPLIED);
+	assert_non_null(strstr(harness_expect_error(&out, HPZ_OP_LEASE, 9, HPZ_ERR_BUSY), "4711"));
+	make_request(HPZ_OP_ADOPT, &in);
+	assert_int_equal(ask(&in), REQUEST_REPLIED);
+	harness_expect_error(&out, HPZ_OP_ADOPT, 9, HPZ_ERR_BUSY);
+	make_request(HPZ_OP_LIST, &in);
+	assert_int_equal(ask(&in), REQUEST_REPLIED);
+	harness_expect_ok(&out, HPZ_OP_LIST, 9);
+}
+
+/* ---- no pool ---- */
+
+static void test_status(void **state)
+{
+	harness.requests.connections = 7;
+	assert_int_equal(ask(harness_make_empty(&in, HPZ_OP_STATUS, 3)), REQUEST_REPLIED);
+	harness.requests.connections = 0;
+	harness_expect_ok(&out, HPZ_OP_STATUS, 3);
+	const struct hpz_wire_status *status = HARNESS_PAYLOAD(&out);
+	assert_int_equal(out.length, sizeof(struct hpz_wire_head) + sizeof *status);
+	assert_true(status->size == sizeof *status && status->pools == 0 && status->leases == 0 &&
+	            status->connections == 7 && status->uptime_ms < 60000);
+	assert_string_equal(status->version, HPZ_VERSION);
+	assert_string_equal(status->proof, "f_setlease");
+	assert_non_null(strstr(status->message, "no pool is configured"));
+}
+
+static void test_list(void **state)
+{
+	static const uint64_t cursors[] = {0, 1, UINT64_MAX};
+
+	for (size_t i = 0; i < ARRAY_SIZE(cursors); i++) {
+		struct hpz_wire_list list = {sizeof list, 0, cursors[i]};
+		assert_int_equal(ask(harness_make(&in, HPZ_OP_LIST, 3, &list, sizeof list)), REQUEST_REPLIED);
+		harness_expect_ok(&out, HPZ_OP_LIST, 3);
+		const struct hpz_wire_listed *listed = HARNESS_PAYLOAD(&out);
+		assert_true(listed->records == 0 && listed->cursor == 0);
+		assert_int_equal(out.length, sizeof(struct hpz_wire_head) + sizeof *listed);
+	}
+}
+
+static void test_lease_without_pool(void **state)
+{
+	struct hpz_wire_lease lease = harness_get_lease(1, -1);
+
+	assert_int_equal(ask(harness_make(&in, HPZ_OP_LEASE, 3, &lease, sizeof lease)), REQUEST_REPLIED);
+	assert_string_equal(harness_expect_error(&out, HPZ_OP_LEASE, 3, HPZ_ERR_NO_POOL), "there is no pool");
+	lease.page_size = 2 << 20;
+	ask(harness_make(&in, HPZ_OP_LEASE, 3, &lease, sizeof lease));
+	assert_string_equal(harness_expect_error(&out, HPZ_OP_LEASE, 3, HPZ_ERR_NO_POOL),
+	        "there is no pool with pages of 2M");
+	lease.node = 3;
+	ask(harness_make(&in, HPZ_OP_LEASE, 3, &lease, sizeof lease));
+	assert_string_equal(harness_expect_error(&out, HPZ_OP_LEASE, 3, HPZ_ERR_NO_POOL),
+	        "there is no pool on node 3 with pages of 2M");
+}
+
+static void test_unknown_lease(void **state)
+{
+	struct hpz_wire_release release = {.size = sizeof release, .id = 5};
+	struct hpz_wire_adopt adopt = {.size = sizeof adopt, .id = 5};
+
+	ask(harness_make(&in, HPZ_OP_RELEASE, 3, &release, sizeof release));
+	harness_expect_error(&out, HPZ_OP_RELEASE, 3, HPZ_ERR_UNKNOWN_LEASE);
+	ask(harness_make(&in, HPZ_OP_ADOPT, 3, &adopt, sizeof adopt));
+	harness_expect_error(&out, HPZ_OP_ADOPT, 3, HPZ_ERR_UNKNOWN_LEASE);
+	/* One that was given, and is over: success, as often as one likes. */
+	struct journal_range range = {sizeof range, 0, 5, 6};
+	lease_read_record(&harness.leases, JOURNAL_RANGE, &range, sizeof range);
+	for (uint32_t flags = 0; flags <= HPZ_RELEASE_WAIT; flags++) {
+		release.flags = flags;
+		release.timeout_ms = -1;
+		assert_int_equal(
+		        ask(harness_make(&in, HPZ_OP_RELEASE, 3, &release, sizeof release)), REQUEST_REPLIED);
+		harness_expect_ok(&out, HPZ_OP_RELEASE, 3);
+		const struct hpz_wire_released *released = HARNESS_PAYLOAD(&out);
+		assert_true(released->id == 5 && released->state == HPZ_STATE_ENDED);
+	}
+	ask(harness_make(&in, HPZ_OP_ADOPT, 3, &adopt, sizeof adopt));
+	harness_expect_error(&out, HPZ_OP_ADOPT, 3, HPZ_ERR_ENDED);
+	release.id = 0;
+	ask(harness_make(&in, HPZ_OP_RELEASE, 3, &release, sizeof release));
+	harness_expect_error(&out, HPZ_OP_RELEASE, 3, HPZ_ERR_INVALID);
+	/* A confirmation of what is not there is nobody's business. */
+	make_request(HPZ_OP_ACK, &in);
+	assert_int_equal(ask(&in), REQUEST_NO_REPLY);
+}
+
+static void test_wait(void **state)
+{
+	struct hpz_wire_wait wait = {.size = sizeof wait, .timeout_ms = -1};
+
+	assert_int_equal(ask(harness_make(&in, HPZ_OP_WAIT, 3, &wait, sizeof wait)), REQUEST_WAITS);
+	assert_int_equal(sent.count, 0);
+	harness_expect_ok(wait_reply(1), HPZ_OP_WAIT, 3);
+	assert_ptr_equal(sent.sessions[0], SESSION(1));
+	/* 0: is it so now? It is. */
+	wait.timeout_ms = 0;
+	assert_int_equal(ask(harness_make(&in, HPZ_OP_WAIT, 4, &wait, sizeof wait)), REQUEST_WAITS);
+	harness_expect_ok(wait_reply(2), HPZ_OP_WAIT, 4);
+	/* What can never be is said at once. */
+	wait.clean = 1;
+	assert_int_equal(ask(harness_make(&in, HPZ_OP_WAIT, 5, &wait, sizeof wait)), REQUEST_REPLIED);
+	harness_expect_error(&out, HPZ_OP_WAIT, 5, HPZ_ERR_TOO_LARGE);
+	wait.clean = 0;
+	memcpy(wait.pool, "q", 1);
+	assert_int_equal(ask(harness_make(&in, HPZ_OP_WAIT, 6, &wait, sizeof wait)), REQUEST_REPLIED);
+	assert_string_equal(
+	        harness_expect_error(&out, HPZ_OP_WAIT, 6, HPZ_ERR_NO_POOL), "there is no pool q");
+	wait.timeout_ms = -2;
+	ask(harness_make(&in, HPZ_OP_WAIT, 7, &wait, sizeof wait));
+	harness_expect_error(&out, HPZ_OP_WAIT, 7, HPZ_ERR_INVALID);
+}
+
+static void test_drain(void **state)
+{
+	for (uint32_t flags = 0; flags <= HPZ_DRAIN_GIVE_BACK; flags++) {
+		struct hpz_wire_drain drain = {
+		        .size = sizeof drain, .flags = flags, .timeout_ms = flags ? 0 : -1};
+		assert_int_equal(
+		        ask(harness_make(&in, HPZ_OP_DRAIN, 3, &drain, sizeof drain)), REQUEST_WAITS);
+		harness_expect_ok(wait_reply(flags + 1), HPZ_OP_DRAIN, 3);
+	}
+}
+
+/* The session is gone: nobody is answered any more. */
+static void test_cancel(void **state)
+{
+	struct hpz_wire_wait wait = {.size = sizeof wait, .timeout_ms = 1};
+
+	ask_as(SESSION(1), &root, harness_make(&in, HPZ_OP_WAIT, 3, &wait, sizeof wait));
+	ask_as(SESSION(2), &root, harness_make(&in, HPZ_OP_WAIT, 4, &wait, sizeof wait));
+	request_cancel_session(&harness.requests, SESSION(1));
+	request_cancel_session(&harness.requests, SESSION(3));
+	wait_reply(1);
+	harness_run_ms(20);
+	assert_int_equal(sent.count, 1);
+	assert_ptr_equal(sent.sessions[0], SESSION(2));
+}
+
+/* ---- with a pool: one segment of 8 pages and four of 1 are its stock ---- */
+
+static struct pool *pool;
+static const struct config_pool config = {
+        .name = "p",
+        .page_size = STORE_PAGE,
+        .pages = 12,
+        .max_pages = 12,
+        .stock = {{8 * STORE_PAGE, 1}, {STORE_PAGE, 4}},
+        .stock_count = 2,
+};
+
+static int setup_pool(void **state)
+{
+	setup(state);
+	pool = harness_add_pool(&config);
+	return 0;
+}
+
+static uint64_t expect_leased(const struct message *message, uint64_t id, uint64_t pages)
+{
+	harness_expect_ok(message, HPZ_OP_LEASE, id);
+	const struct hpz_wire_leased *leased = HARNESS_PAYLOAD(message);
+	const struct hpz_wire_segment *segment = (const struct hpz_wire_segment *)(leased + 1);
+	struct stat st;
+
+	assert_int_equal(message->length,
+	        sizeof(struct hpz_wire_head) + sizeof *leased + leased->segments * sizeof *segment);
+	assert_true(leased->segments == 1 && leased->given == pages * STORE_PAGE &&
+	            leased->deliver == HPZ_DELIVER_PATH);
+	assert_true(segment->bytes == leased->given && segment->descriptor == -1 && segment->node == 0 &&
+	            segment->page_size == STORE_PAGE);
+	assert_int_equal(strncmp(segment->path, harness.dir, strlen(harness.dir)), 0);
+	assert_int_equal(stat(segment->path, &st), 0);
+	assert_int_equal(st.st_mode, S_IFREG | 0600);
+	assert_true((uint64_t)st.st_size >= leased->given);
+	return leased->id;
+}
+
+static void test_lease(void **state)
+{
+	harness_put_clean(pool, 1, 8);
+	harness_put_clean(pool, 2, 1);
+	struct hpz_wire_lease lease = harness_get_lease(1, 0);
+	lease.bytes -= 5; /* rounded up */
+	memcpy(lease.label, "vm", 2);
+	assert_int_equal(ask(harness_make(&in, HPZ_OP_LEASE, 3, &lease, sizeof lease)), REQUEST_REPLIED);
+	uint64_t id = expect_leased(&out, 3, 1);
+	const struct hpz_wire_leased *leased = HARNESS_PAYLOAD(&out);
+	assert_int_equal(leased->asked, STORE_PAGE - 5);
+	assert_int_equal(leased->ready, STORE_PAGE);
+	assert_string_equal(lease_find(&harness.leases, id)->label, "vm");
+	/* It is in the list as it is. */
+	make_request(HPZ_OP_LIST, &in);
+	ask(&in);
+	harness_expect_ok(&out, HPZ_OP_LIST, 9);
+	const struct hpz_wire_listed *listed = HARNESS_PAYLOAD(&out);
+	const struct hpz_wire_lease_record *record = (const void *)(listed + 1);
+	assert_true(listed->records == 2 && listed->cursor == 0 && record->id == id &&
+	            record->segments == 1 && record->state == HPZ_STATE_OFFERED && record->holders == 0 &&
+	            record->holes == 0);
+	assert_string_equal(record->label, "vm");
+	/* Larger than the largest: not now, not ever. */
+	ask(harness_make_lease(&in, 4, 9, -1));
+	assert_non_null(strstr(harness_expect_error(&out, HPZ_OP_LEASE, 4, HPZ_ERR_TOO_LARGE), "32 KiB"));
+	/* 2 pages: nothing exact, the larger one's tail goes back. */
+	assert_int_equal(ask(harness_make_lease(&in, 5, 2, 0)), REQUEST_REPLIED);
+	expect_leased(&out, 5, 2);
+	/* Nothing that large is left, and nobody wants to wait. */
+	assert_int_equal(ask(harness_make_lease(&in, 6, 2, 0)), REQUEST_REPLIED);
+	harness_expect_error(&out, HPZ_OP_LEASE, 6, HPZ_ERR_NO_MEMORY);
+	lease = harness_get_lease(1, 0);
+	lease.page_size = 2 * STORE_PAGE;
+	ask(harness_make(&in, HPZ_OP_LEASE, 7, &lease, sizeof lease));
+	harness_expect_error(&out, HPZ_OP_LEASE, 7, HPZ_ERR_NO_POOL);
+}
+
+static void test_lease_errors(void **state)
+{
+	struct hpz_wire_lease lease = harness_get_lease(1, 0);
+
+	harness_put_clean(pool, 1, 1);
+	lease.owner_pid = INT32_MAX;
+	ask(harness_make(&in, HPZ_OP_LEASE, 3, &lease, sizeof lease));
+	assert_non_null(strstr(
+	        harness_expect_error(&out, HPZ_OP_LEASE, 3, HPZ_ERR_INVALID), "no process 2147483647"));
+	/* Nothing was taken for it, and nothing is left under hpz-out. */
+	assert_int_equal(pool->segments[SEGMENT_CLEAN], 1);
+	char path[PATH_MAX];
+	temp_path(harness.dir, "hpz-out", path);
+	assert_int_equal(rmdir(path), 0);
+	/* Now not even a token can be made. */
+	lease.owner_pid = 0;
+	ask(harness_make(&in, HPZ_OP_LEASE, 3, &lease, sizeof lease));
+	harness_expect_error(&out, HPZ_OP_LEASE, 3, HPZ_ERR_INTERNAL);
+	assert_int_equal(pool->segments[SEGMENT_CLEAN], 1);
+	assert_int_equal(mkdir(path, 0711), 0);
+}
+
+/* What was removed or spoilt behind our back costs itself, not the request. */
+static void test_lease_of_what_vanished(void **state)
+{
+	char name[SEGMENT_NAME_MAX], path[PATH_MAX];
+
+	harness_put_clean(pool, 4, 1);
+	struct pool_segment *segment = pool_find_clean(pool, 1);
+	pool_get_segment_name(segment, name);
+	assert_int_equal(segment_unlink(&pool->dirs, SEGMENT_CLEAN, name), 0);
+	struct pool_segment *next = CONTAINER_OF(segment->link.next, struct pool_segment, link);
+	pool_get_segment_name(next, name);
+	snprintf(path, sizeof path, "%s/hpz/1/node0/clean/%s", harness.dir, name);
+	assert_int_equal(chmod(path, 0600), 0);
+	next = CONTAINER_OF(next->link.next, struct pool_segment, link);
+	pool_get_segment_name(next, name);
+	snprintf(path, sizeof path, "%s/hpz/1/node0/clean/%s", harness.dir, name);
+	assert_int_equal(chmod(path, 0600), 0);
+	assert_int_equal(truncate(path, 0), 0);
+	assert_int_equal(chmod(path, 0), 0);
+	assert_int_equal(ask(harness_make_lease(&in, 3, 1, 0)), REQUEST_REPLIED);
+	expect_leased(&out, 3, 1);
+	assert_int_equal(pool->segments[SEGMENT_CLEAN], 0);
+	assert_int_equal(pool->segments[SEGMENT_LEASED], 3); /* two are on their way back */
+	assert_int_equal(harness.leases.count, 3);
+}
+
+static void test_key(void **state)
+{
+	struct hpz_wire_lease lease = harness_get_lease(1, 0);
+
+	harness_put_clean(pool, 4, 1);
+	memcpy(lease.key, "key", 3);
+	ask(harness_make(&in, HPZ_OP_LEASE, 3, &lease, sizeof lease));
+	uint64_t id = expect_leased(&out, 3, 1);
+	/* The answer was lost, so it is asked again, from another connection too: the same. */
+	for (unsigned session = 1; session < 4; session++) {
+		assert_int_equal(ask_as(SESSION(session), &root,
+		                         harness_make(&in, HPZ_OP_LEASE, 4, &lease, sizeof lease)),
+		        REQUEST_REPLIED);
+		assert_int_equal(expect_leased(&out, 4, 1), id);
+	}
+	assert_int_equal(harness.leases.count, 1);
+	lease.bytes++;
+	ask(harness_make(&in, HPZ_OP_LEASE, 5, &lease, sizeof lease));
+	harness_expect_error(&out, HPZ_OP_LEASE, 5, HPZ_ERR_KEY_MISMATCH);
+	/* Released, the key is free again. */
+	struct hpz_wire_release release = {.size = sizeof release, .id = id};
+	ask(harness_make(&in, HPZ_OP_RELEASE, 6, &release, sizeof release));
+	harness_expect_ok(&out, HPZ_OP_RELEASE, 6);
+	const struct hpz_wire_released *released = HARNESS_PAYLOAD(&out);
+	assert_int_equal(released->state, HPZ_STATE_RETURNING);
+	lease.bytes--;
+	ask(harness_make(&in, HPZ_OP_LEASE, 7, &lease, sizeof lease));
+	assert_int_not_equal(expect_leased(&out, 7, 1), id);
+}
+
+static void test_lease_waits(void **state)
+{
+	assert_int_equal(ask_as(SESSION(1), &root, harness_make_lease(&in, 3, 2, -1)), REQUEST_WAITS);
+	harness_turn();
+	assert_int_equal(pool->waiting, 1);
+	assert_int_equal(pool->waiting_pages, 2);
+	assert_int_equal(pool->plan.level, POLICY_URGENT);
+	harness_put_clean(pool, 1, 1); /* not enough */
+	harness_turn();
+	assert_int_equal(sent.count, 0);
+	harness_put_clean(pool, 1, 8);
+	expect_leased(wait_reply(1), 3, 2);
+	assert_ptr_equal(sent.sessions[0], SESSION(1));
+	const struct hpz_wire_leased *leased = HARNESS_PAYLOAD(&sent.replies[0]);
+	assert_int_equal(leased->ready, 0);
+	assert_int_equal(pool->waiting, 0);
+}
+
+/* In order of arrival; one that asks for less may pass, but not with what another waits for. */
+static void test_lease_order(void **state)
+{
+	assert_int_equal(ask_as(SESSION(1), &root, harness_make_lease(&in, 1, 8, -1)), REQUEST_WAITS);
+	assert_int_equal(ask_as(SESSION(2), &root, harness_make_lease(&in, 2, 1, -1)), REQUEST_WAITS);
+	assert_int_equal(ask_as(SESSION(3), &root, harness_make_lease(&in, 3, 1, -1)), REQUEST_WAITS);
+	harness_turn();
+	assert_int_equal(pool->waiting, 3);
+	assert_int_equal(pool->waiting_pages, 8);
+	harness_put_clean(pool, 1, 1);
+	expect_leased(wait_reply(1), 2, 1);
+	/* A newcomer does not pass those who wait for the same. */
+	assert_int_equal(ask_as(SESSION(4), &root, harness_make_lease(&in, 4, 1, 0)), REQUEST_REPLIED);
+	harness_expect_error(&out, HPZ_OP_LEASE, 4, HPZ_ERR_NO_MEMORY);
+	harness_put_clean(pool, 1, 8);
+	expect_leased(wait_reply(2), 1, 8);
+	assert_int_equal(sent.count, 2);
+	harness_put_clean(pool, 1, 1);
+	expect_leased(wait_reply(3), 3, 1);
+}
+
+static void test_lease_newcomer(void **state)
+{
+	/* Somebody waits for one page; the one that comes is not for whoever asks next. */
+	assert_int_equal(ask_as(SESSION(1), &root, harness_make_lease(&in, 1, 1, -1)), REQUEST_WAITS);
+	harness_put_clean(pool, 1, 1);
+	assert_int_equal(ask_as(SESSION(2), &root, harness_make_lease(&in, 2, 1, 0)), REQUEST_REPLIED);
+	harness_expect_error(&out, HPZ_OP_LEASE, 2, HPZ_ERR_NO_MEMORY);
+	expect_leased(wait_reply(1), 1, 1);
+	assert_ptr_equal(sent.sessions[0], SESSION(1));
+}
+
+static void test_lease_timeout(void **state)
+{
+	assert_int_equal(ask_as(SESSION(1), &root, harness_make_lease(&in, 1, 1, 30)), REQUEST_WAITS);
+	assert_int_equal(ask_as(SESSION(2), &root, harness_make_lease(&in, 2, 1, 5)), REQUEST_WAITS);
+	assert_non_null(
+	        strstr(harness_expect_error(wait_reply(1), HPZ_OP_LEASE, 2, HPZ_ERR_TIMEOUT), "4 KiB asked"));
+	harness_expect_error(wait_reply(2), HPZ_OP_LEASE, 1, HPZ_ERR_TIMEOUT);
+	assert_int_equal(pool->waiting, 0);
+	harness_turn();
+	assert_int_not_equal(pool->plan.level, POLICY_URGENT);
+}
+
+static void test_lease_cancelled(void **state)
+{
+	assert_int_equal(ask_as(SESSION(1), &root, harness_make_lease(&in, 1, 1, -1)), REQUEST_WAITS);
+	assert_int_equal(ask_as(SESSION(2), &root, harness_make_lease(&in, 2, 1, -1)), REQUEST_WAITS);
+	request_cancel_session(&harness.requests, SESSION(1));
+	assert_int_equal(pool->waiting, 1);
+	harness_put_clean(pool, 1, 1);
+	expect_leased(wait_reply(1), 2, 1);
+	assert_ptr_equal(sent.sessions[0], SESSION(2));
+}
+
+static void test_adopt(void **state)
+{
+	struct hpz_wire_lease lease = harness_get_lease(1, 0);
+	struct hpz_wire_adopt adopt = {.size = sizeof adopt};
+
+	harness_put_clean(pool, 1, 1);
+	lease.owner_pid = getpid();
+	ask(harness_make(&in, HPZ_OP_LEASE, 3, &lease, sizeof lease));
+	adopt.id = expect_leased(&out, 3, 1);
+	assert_int_equal(lease_find(&harness.leases, adopt.id)->pid, getpid());
+	adopt.owner_pid = INT32_MAX;
+	ask(harness_make(&in, HPZ_OP_ADOPT, 4, &adopt, sizeof adopt));
+	harness_expect_error(&out, HPZ_OP_ADOPT, 4, HPZ_ERR_INVALID);
+	assert_int_equal(lease_find(&harness.leases, adopt.id)->pid, getpid());
+	/* From owner to owner, several times in one turn of the loop, and back to none. */
+	const int32_t owners[] = {getppid(), 1, getpid(), getpid(), getppid(), 0, 0, getpid(), 0};
+	for (size_t i = 0; i < ARRAY_SIZE(owners); i++) {
+		adopt.owner_pid = owners[i];
+		ask(harness_make(&in, HPZ_OP_ADOPT, 5, &adopt, sizeof adopt));
+		harness_expect_ok(&out, HPZ_OP_ADOPT, 5);
+		assert_int_equal(lease_find(&harness.leases, adopt.id)->pid, owners[i]);
+		if (i % 3 == 2)
+			harness_turn();
+	}
+	harness_run_ms(5);
+	assert_int_equal(lease_find(&harness.leases, adopt.id)->state, HPZ_STATE_OFFERED);
+	struct hpz_wire_ack ack = {sizeof ack, 0, adopt.id};
+	ask(harness_make(&in, HPZ_OP_ACK, 6, &ack, sizeof ack));
+	assert_int_equal(lease_find(&harness.leases, adopt.id)->state, HPZ_STATE_LEASED);
+}
+
+/* The owner dies, before and after an adoption. */
+static bool is_returning(void *id)
+{
+	return lease_find(&harness.leases, *(uint64_t *)id)->state == HPZ_STATE_RETURNING;
+}
+
+static pid_t start_sleeper(void)
+{
+	pid_t pid = fork();
+	if (pid == 0) {
+		for (;;)
+			pause();
+	}
+	return pid;
+}
+
+static void test_owner_dies(void **state)
+{
+	struct hpz_wire_lease lease = harness_get_lease(1, 0);
+	struct hpz_wire_adopt adopt = {.size = sizeof adopt};
+	uint64_t ids[2];
+
+	harness_put_clean(pool, 2, 1);
+	pid_t first = start_sleeper(), second = start_sleeper();
+	lease.owner_pid = first;
+	for (size_t i = 0; i < 2; i++) {
+		ask(harness_make(&in, HPZ_OP_LEASE, 3, &lease, sizeof lease));
+		ids[i] = expect_leased(&out, 3, 1);
+	}
+	adopt.id = ids[1];
+	adopt.owner_pid = second;
+	ask(harness_make(&in, HPZ_OP_ADOPT, 5, &adopt, sizeof adopt));
+	harness_expect_ok(&out, HPZ_OP_ADOPT, 5);
+	kill(first, SIGKILL);
+	harness_run_until(is_returning, &ids[0]);
+	harness_run_ms(20);
+	assert_false(is_returning(&ids[1]));
+	kill(second, SIGKILL);
+	harness_run_until(is_returning, &ids[1]);
+	waitpid(first, NULL, 0);
+	waitpid(second, NULL, 0);
+}
+
+static void test_wait_with_pool(void **state)
+{
+	struct hpz_wire_wait wait = {.size = sizeof wait, .clean = 2 * STORE_PAGE};
+
+	ask(harness_make(&in, HPZ_OP_WAIT, 3, &wait, sizeof wait));
+	harness_expect_error(wait_reply(1), HPZ_OP_WAIT, 3, HPZ_ERR_TIMEOUT);
+	wait.timeout_ms = -1;
+	memcpy(wait.pool, "p", 1);
+	ask(harness_make(&in, HPZ_OP_WAIT, 4, &wait, sizeof wait));
+	harness_put_clean(pool, 1, 1);
+	harness_run_ms(5);
+	assert_int_equal(sent.count, 1);
+	harness_put_clean(pool, 1, 1);
+	harness_expect_ok(wait_reply(2), HPZ_OP_WAIT, 4);
+	wait.clean = 13 * STORE_PAGE;
+	ask(harness_make(&in, HPZ_OP_WAIT, 5, &wait, sizeof wait));
+	harness_expect_error(&out, HPZ_OP_WAIT, 5, HPZ_ERR_TOO_LARGE);
+	/* Idle it is not: the stock is not full. */
+	wait.clean = 0;
+	wait.timeout_ms = 5;
+	ask(harness_make(&in, HPZ_OP_WAIT, 6, &wait, sizeof wait));
+	harness_expect_error(wait_reply(3), HPZ_OP_WAIT, 6, HPZ_ERR_TIMEOUT);
+	harness_put_clean(pool, 2, 1);
+	harness_put_clean(pool, 1, 8);
+	wait.timeout_ms = -1;
+	ask(harness_make(&in, HPZ_OP_WAIT, 7, &wait, sizeof wait));
+	harness_expect_ok(wait_reply(4), HPZ_OP_WAIT, 7);
+}
+
+static void test_drain_with_pool(void **state)
+{
+	struct hpz_wire_drain drain = {.size = sizeof drain, .timeout_ms = -1};
+
+	harness_put_clean(pool, 3, 1);
+	ask(harness_make_lease(&in, 2, 1, 0));
+	uint64_t id = expect_leased(&out, 2, 1);
+	ask_as(SESSION(2), &root, harness_make_lease(&in, 3, 8, -1));
+	harness_turn();
+	ask(harness_make(&in, HPZ_OP_DRAIN, 4, &drain, sizeof drain));
+	/* Whoever waited hears it, and so does the one who drains: a lease is out. */
+	harness_expect_error(wait_reply(1), HPZ_OP_LEASE, 3, HPZ_ERR_DRAINED);
+	harness_expect_error(wait_reply(2), HPZ_OP_DRAIN, 4, HPZ_ERR_IN_USE);
+	const struct hpz_wire_error *error = HARNESS_PAYLOAD(&sent.replies[1]);
+	assert_int_equal(error->leases, 1);
+	assert_int_equal(pool->segments[SEGMENT_CLEAN], 0);
+	assert_int_equal(pool->segments[SEGMENT_LEASED], 1);
+	ask(harness_make_lease(&in, 5, 1, -1));
+	harness_expect_error(&out, HPZ_OP_LEASE, 5, HPZ_ERR_DRAINED);
+	assert_non_null(lease_find(&harness.leases, id));
+	assert_non_null(strstr(pool->message, "drained"));
+}
+
+/* hpzd stops while requests wait. */
+static void test_stop_while_waiting(void **state)
+{
+	struct hpz_wire_wait wait = {.size = sizeof wait, .timeout_ms = 100000};
+
+	ask_as(SESSION(1), &root, harness_make_lease(&in, 1, 1, -1));
+	ask_as(SESSION(2), &root, harness_make(&in, HPZ_OP_WAIT, 2, &wait, sizeof wait));
+	/* teardown() checks that nothing is left. */
+}
+
+#define TEST(name)      cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST_POOL(name) cmocka_unit_test_setup_teardown(name, setup_pool, teardown)
+
+int main(int argc, char **argv)
+{
+	arg_count = argc;
+	args = argv;
+	const struct CMUnitTest tests[] = {
+	        TEST(test_hello),
+	        TEST(test_wrong_hello),
+	        TEST(test_truncated),
+	        TEST(test_tail),
+	        TEST(test_noise),
+	        TEST(test_head),
+	        TEST(test_denied),
+	        TEST(test_unread_descriptors),
+	        TEST(test_status),
+	        TEST(test_list),
+	        TEST(test_lease_without_pool),
+	        TEST(test_unknown_lease),
+	        TEST(test_wait),
+	        TEST(test_drain),
+	        TEST(test_cancel),
+	        TEST_POOL(test_lease),
+	        TEST_POOL(test_lease_errors),
+	        TEST_POOL(test_lease_of_what_vanished),
+	        TEST_POOL(test_key),
+	        TEST_POOL(test_lease_waits),
+	        TEST_POOL(test_lease_order),
+	        TEST_POOL(test_lease_newcomer),
+	        TEST_POOL(test_lease_timeout),
+	        TEST_POOL(test_lease_cancelled),
+	        TEST_POOL(test_adopt),
+	        TEST_POOL(test_owner_dies),
+	        TEST_POOL(test_wait_with_pool),
+	        TEST_POOL(test_drain_with_pool),
+	        TEST_POOL(test_stop_while_waiting),
+	};
+	return cmocka_run_group_tests_name("request", tests, NULL, NULL);
+}
