@@ -815,7 +815,7 @@ static void test_requests_that_are_not_sent(void **state)
 	adopt.flags = HPZ_LEASE_KEEP;
 	assert_int_equal(hpz_adopt(hpz, 1, &adopt, &lease), HPZ_ERR_UNSUPPORTED);
 	assert_int_equal(hpz_release(hpz, 0, 0, 0), HPZ_ERR_INVALID);
-	assert_int_equal(hpz_release(hpz, 1, 2, 0), HPZ_ERR_UNSUPPORTED);
+	assert_int_equal(hpz_release(hpz, 1, 4, 0), HPZ_ERR_UNSUPPORTED);
 	assert_int_equal(hpz_release(hpz, 1, 0, -2), HPZ_ERR_INVALID);
 	assert_int_equal(hpz_drain(hpz, 2, 0, NULL), HPZ_ERR_UNSUPPORTED);
 	assert_int_equal(hpz_drain(hpz, 0, -2, NULL), HPZ_ERR_INVALID);
@@ -1436,7 +1436,7 @@ static void test_spoiled_lists(void **state)
 	SPOILED(lease.record, HPZ_RECORD_SEGMENT);
 	SPOILED(lease.id, 0);
 	SPOILED(lease.state, 0);
-	SPOILED(lease.state, 5);
+	SPOILED(lease.state, 6);
 	SPOILED(lease.deliver, 2);
 	SPOILED(lease.pid, -1);
 	SPOILED(lease.segments, 1);
