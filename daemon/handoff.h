@@ -9,8 +9,7 @@
 #define HPZ_HANDOFF_H
 
 #include "crew.h"
-#include "lease.h"
-#include "prover.h"
+#include "orphan.h"
 
 struct handoff;
 
@@ -53,6 +52,14 @@ int handoff_set_owner(struct handoff *handoff, struct lease *lease, int pidfd);
 
 /* The lease is over: shields, probe, and so on until the memory is back. Answers nothing; see `ended`. */
 void handoff_return(struct handoff *handoff, struct lease *lease, const char *why);
+
+/*
+ * The same without waiting for whoever holds it: what is held when it is looked at next is unlinked and
+ * becomes an orphan. The holder goes on with what it has.
+ */
+void handoff_force(struct handoff *handoff, struct lease *lease, const char *why);
+
+struct orphans *handoff_get_orphans(const struct handoff *handoff);
 
 /* Punches what was not asked for out of a segment: it is refilled after its return. */
 void handoff_trim(struct handoff *handoff, struct pool_segment *segment);
