@@ -37,7 +37,13 @@ static struct crew_job *new_job(struct verify *verify, struct pool_segment *segm
 	return job;
 }
 
-/* What a job says of its segment; false: the segment is gone. */
+/* Nothing wrong with the memory: the same segment may be read again. */
+static bool is_passing(int error)
+{
+	return error == -ECANCELED || error == -ENOMEM || error == -EOWNERDEAD;
+}
+
+/* What a job says of its segment; false: it is gone, or kept for ever because it cannot be unlinked. */
 static bool settle(struct pool_segment *segment, const struct worker_done *done)
 {
 	struct pool *pool = segment->pool;
@@ -49,12 +55,12 @@ static bool settle(struct pool_segment *segment, const struct worker_done *done)
 		pool->verified_pages += segment->pages;
 		return true;
 	case -ECANCELED:
-	case -ENOMEM:
 		return true;
+	case -ENOMEM:
 	case -EOWNERDEAD:
 		if (++segment->deaths < DEATHS_MAX)
 			return true;
-		reconcile_retire(segment, done, "workers die over it");
+		reconcile_retire(segment, done, "workers fail over it");
 		return false;
 	case -EUCLEAN:
 		pool->verify_hits++;
@@ -195,11 +201,10 @@ static void on_run_read(struct crew_job *job, const struct worker_done *done, vo
 	/* Stopped for a lease that wants this very segment, or for other work: then it goes on from there. */
 	verify->resumed_id = is_its && done->error == -ECANCELED ? segment->id : 0;
 	verify->resume = done->resume;
-	if (settle(segment, done)) {
-		if (done->error == 0)
-			segment->round = 0;
+	if (!is_passing(done->error))
+		segment->round = 0;
+	if (settle(segment, done))
 		pool_keep(segment, NULL);
-	}
 	reconcile_mark(verify->reconcile);
 }
 

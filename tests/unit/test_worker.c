@@ -6,11 +6,33 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 
 #define PAGE  ((uint64_t)4096)
 #define PAGES ((uint64_t)16384)
 
 static struct worker_control control;
+
+/*
+ * A stand-in for broken memory, which needs a kernel that can be told so: populating whatever holds this page
+ * of a mapping fails as it does there. UINT64_MAX: none.
+ */
+static uint64_t broken_page = UINT64_MAX;
+static char *window;
+
+int madvise(void *start, size_t bytes, int advice)
+{
+	if (advice == MADV_POPULATE_WRITE && broken_page != UINT64_MAX) {
+		if (bytes > PAGE)
+			window = start;
+		char *broken = window + broken_page * PAGE;
+		if (broken >= (char *)start && broken < (char *)start + bytes) {
+			errno = EHWPOISON;
+			return -1;
+		}
+	}
+	return (int)syscall(SYS_madvise, start, bytes, advice);
+}
 
 static int find_memset(void)
 {
@@ -77,6 +99,20 @@ static void test_cut_file(void **state)
 	close_fd(cutter.fd);
 }
 
+static void test_stand_in_for_a_broken_page(void **state)
+{
+	int fd = memfd_create("broken", MFD_CLOEXEC);
+
+	broken_page = 77;
+	struct worker_done done = clear(fd);
+	assert_int_equal(done.error, -EHWPOISON);
+	assert_int_equal(done.fault, 77 * PAGE);
+	assert_int_equal(done.bytes, 0);
+	broken_page = UINT64_MAX;
+	assert_int_equal(clear(fd).error, 0);
+	close_fd(fd);
+}
+
 static void test_not_ours(void **state)
 {
 	struct worker_job job = {.id = 1, .op = WORKER_VERIFY, .page_size = PAGE, .length = 1};
@@ -93,6 +129,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_cut_file),
+	        cmocka_unit_test(test_stand_in_for_a_broken_page),
 	        cmocka_unit_test(test_not_ours),
 	};
 
