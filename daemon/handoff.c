@@ -75,6 +75,7 @@ struct handoff {
 };
 
 static void look(struct handoff_lease *hl);
+static void add_watches(struct handoff_lease *hl);
 static void remove_watches(struct handoff_lease *hl);
 static void probe_unused(struct handoff_lease *hl);
 
@@ -211,6 +212,10 @@ int handoff_link(struct handoff *handoff, struct lease *lease)
 	int r = 0;
 	for (size_t i = 0; r == 0 && i < lease->segment_count; i++)
 		r = link_one(handoff, lease, lease->segments[i]);
+	/* Not before: a watch is a reference to the inode, and the check would take it for another name.
+	 * Nobody has been told of the path yet. */
+	if (r == 0)
+		add_watches(lease->handoff);
 	return r;
 }
 
@@ -965,9 +970,10 @@ int handoff_watch(struct handoff *handoff, struct lease *lease, int pidfd)
 		pidfd = find_owner_again(handoff, lease);
 	if (pidfd >= 0)
 		start_owner_poll(lease->handoff, pidfd);
-	if (lease->deliver == HPZ_DELIVER_PATH && lease->state != HPZ_STATE_RETURNING) {
+	if (lease->deliver == HPZ_DELIVER_PATH && lease->state != HPZ_STATE_RETURNING &&
+	        lease->is_recovered) {
 		add_watches(lease->handoff);
-		if (lease->is_recovered && was_opened_meanwhile(lease))
+		if (was_opened_meanwhile(lease))
 			lease_set_opened(handoff->leases, lease);
 	}
 	plan_first_look(lease->handoff);

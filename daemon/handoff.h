@@ -34,7 +34,7 @@ void handoff_free(struct handoff *handoff);
  */
 int handoff_open(struct handoff *handoff, struct lease *lease, bool is_new, int ret_fds[]);
 
-/* Links a fresh path lease under hpz-out/. 0, -EUCLEAN or another negative errno. */
+/* Links a fresh path lease under hpz-out/ and watches its files. 0, -EUCLEAN or another negative errno. */
 int handoff_link(struct handoff *handoff, struct lease *lease);
 
 /* A token for a lease not yet granted: its directory exists. */

@@ -53,8 +53,9 @@ struct proof_verdict {
 struct proof_facts {
 	uint64_t page_size; /* 0: not learned */
 	int32_t writes, reads, inodes, names;
-	int32_t base;    /* references of a page */
-	uint32_t stride; /* index units a page */
+	int32_t unlinked_names; /* references to the dentry once the file's last name is removed */
+	int32_t base;           /* references of a page */
+	uint32_t stride;        /* index units a page */
 };
 
 /*

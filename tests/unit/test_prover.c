@@ -58,9 +58,13 @@ static void test_nothing_known(void **state)
 /* Facts of this boot save the page, but prove nothing without the program. */
 static void test_facts_of_the_journal(void **state)
 {
-	struct journal_facts facts = {sizeof facts, 512, PAGE, 1, 0, 1, 1, 512, 0};
+	struct journal_facts facts = {sizeof facts, 512, PAGE, 1, 0, 1, 2, 512, 0};
 	int program;
 
+	/* Of an hpzd that did not learn all. */
+	prover_read_record(prover, JOURNAL_FACTS, &facts, sizeof facts);
+	assert_true(prover_needs_page(prover, PAGE));
+	facts.unlinked_names = 1;
 	prover_read_record(prover, JOURNAL_FACTS, &facts, sizeof facts - 1);
 	assert_true(prover_needs_page(prover, PAGE));
 	prover_read_record(prover, JOURNAL_STATE, &facts, sizeof facts);
@@ -78,7 +82,7 @@ static void test_facts_of_the_journal(void **state)
 static void test_many_page_sizes(void **state)
 {
 	for (uint64_t i = 0; i < 20; i++) {
-		struct journal_facts facts = {sizeof facts, 1, PAGE << i, 1, 0, 1, 1, 1, 0};
+		struct journal_facts facts = {sizeof facts, 1, PAGE << i, 1, 0, 1, 2, 1, 1};
 		prover_read_record(prover, JOURNAL_FACTS, &facts, sizeof facts);
 	}
 	assert_false(prover_needs_page(prover, PAGE));
