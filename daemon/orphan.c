@@ -271,8 +271,8 @@ void orphan_say_unknown(const struct pool *pool, const struct host_counters *ker
 	         ours = pool_get_total(pool);
 	if (used <= ours)
 		return;
-	log_info("pool %s: %" PRIu64 " pages of the kernel's pool are in use and not this pool's: other "
-	                             "programs', or orphans of an "
-	         "earlier hpzd, which nobody can tell apart any more",
+	/* Nobody can tell these apart any more. */
+	log_info("pool %s: %" PRIu64 " pages in use of the kernel's are "
+	         "not this pool's: other programs', or orphans of an earlier hpzd",
 	        pool->name, used - ours);
 }
