@@ -570,6 +570,15 @@ static void serve_lease(struct requests *requests, struct request *request)
 	struct pool_segment *kept = NULL, *verified = pool_find_kept(pool, request);
 	if (verified && verified->is_busy && !pool->is_draining)
 		return; /* it is being read */
+	/* Asked twice with one key, and served once already. */
+	char key[HPZ_WIRE_KEY + 1];
+	proto_get_text(request->lease.key, sizeof request->lease.key, key);
+	struct lease *same = lease_find_key(requests->leases, request->peer.uid, key);
+	if (same) {
+		answer_key(requests, request->session, &head, &request->lease, same);
+		answer(request);
+		return;
+	}
 	int r = pool->is_draining ? -EPERM
 	                          : grant(requests, pool, &request->lease, &request->peer, request->session,
 	                                    get_bound(requests, pool, request), verified, &kept, &lease);
