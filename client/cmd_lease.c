@@ -178,11 +178,11 @@ static int cmd_release_read_ids(const struct hpzctl *ctl, char **operands, int c
 }
 
 /* Releases one and says how it went; returns its exit status. */
-static int cmd_release_one(
-        const struct hpzctl *ctl, struct hpz *hpz, uint64_t id, int64_t wait_ms, struct output_json *json)
+static int cmd_release_one(const struct hpzctl *ctl, struct hpz *hpz, uint64_t id, unsigned flags,
+        int64_t wait_ms, struct output_json *json)
 {
 	bool waits = wait_ms != CMD_RELEASE_NO_WAIT;
-	int error = hpz_release(hpz, id, waits ? HPZ_RELEASE_WAIT : 0, waits ? wait_ms : 0);
+	int error = hpz_release(hpz, id, flags | (waits ? HPZ_RELEASE_WAIT : 0), waits ? wait_ms : 0);
 	int status = error ? hpzctl_fail(ctl, hpz, error, "lease %" PRIu64, id) : HPZCTL_DONE;
 
 	if (!ctl->json)
@@ -205,8 +205,11 @@ int cmd_release(struct hpzctl *ctl, int argc, char **argv)
 	_cleanup_hpz_ struct hpz *hpz = NULL;
 	_cleanup_free_ uint64_t *ids = NULL;
 	int64_t wait_ms = CMD_RELEASE_NO_WAIT;
+	bool is_forced = false;
 	const struct options_row rows[] = {
 	        {"wait", OPTIONS_OPTIONAL_SECONDS, &wait_ms, "S", "wait until the memory is clean again"},
+	        {"force", OPTIONS_FLAG, &is_forced, NULL,
+	                "do not wait for who still holds it: give it up, it is never reused"},
 	};
 	struct output_json json;
 	char **operands;
@@ -231,7 +234,8 @@ int cmd_release(struct hpzctl *ctl, int argc, char **argv)
 		output_json_open_list(&json, "leases");
 	}
 	for (int i = 0; i < count; i++) {
-		int one = cmd_release_one(ctl, hpz, ids[i], wait_ms, &json);
+		int one =
+		        cmd_release_one(ctl, hpz, ids[i], is_forced ? HPZ_RELEASE_FORCE : 0, wait_ms, &json);
 		/* A failure that stays outranks one that time may heal. */
 		if (!status || (status == HPZCTL_LATER && one))
 			status = one;

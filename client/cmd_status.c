@@ -48,6 +48,12 @@ static void cmd_status_print_pool_json(struct output_json *json, const struct hp
 	output_json_number(json, "clean_segments", pool->clean_segments);
 	output_json_number(json, "waiting", pool->waiting);
 	output_json_bool(json, "idle", pool->idle);
+	output_json_number(json, "orphans", pool->orphans);
+	output_json_number(json, "orphan_pages", pool->orphan_pages);
+	output_json_number(json, "retired_pages", pool->retired_pages);
+	output_json_number(json, "verified_pages", pool->verified_pages);
+	output_json_number(json, "verify_hits", pool->verify_hits);
+	output_json_number(json, "sigbus", pool->sigbus);
 	output_json_text_or_null(json, "mount", pool->mount);
 	output_json_text_or_null(json, "message", pool->message);
 	output_json_close(json);
@@ -121,6 +127,25 @@ static void cmd_status_print_message(const char *name, const char *message)
 	putchar('\n');
 }
 
+/* What should not be, in a line each: it has no column, because it should always be empty. */
+static void cmd_status_print_faults(const struct hpz_pool_status *pool)
+{
+	char size[SIZE_TEXT];
+
+	if (pool->orphan_pages) {
+		output_print_text(stdout, pool->name);
+		printf(": %s of %" PRIu32 " files that are gone are held by somebody; see hpzctl leases\n",
+		        size_format(pool->orphan_pages * pool->page_size, size), pool->orphans);
+	}
+	if (pool->retired_pages || pool->sigbus || pool->verify_hits) {
+		output_print_text(stdout, pool->name);
+		printf(": %s retired; %" PRIu32 " clean segments were not zero, %" PRIu32
+		       " times memory was broken or missing; the log says where\n",
+		        size_format(pool->retired_pages * pool->page_size, size), pool->verify_hits,
+		        pool->sigbus);
+	}
+}
+
 static void cmd_status_print_pools(const struct hpz_status *status, uint32_t pool_count)
 {
 	static const char *const headings[] = {"POOL", ">NODE", ">PAGE", ">TARGET", ">CLEAN", ">LEASED",
@@ -138,6 +163,7 @@ static void cmd_status_print_pools(const struct hpz_status *status, uint32_t poo
 	for (uint32_t i = 0; i < pool_count; i++) {
 		cmd_status_get_pool(status, i, &pool);
 		cmd_status_print_message(pool.name, pool.message);
+		cmd_status_print_faults(&pool);
 	}
 }
 

@@ -39,6 +39,8 @@ int cmd_release(struct hpzctl *ctl, int argc, char **argv);
 int cmd_leases(struct hpzctl *ctl, int argc, char **argv);
 int cmd_wait(struct hpzctl *ctl, int argc, char **argv);
 int cmd_drain(struct hpzctl *ctl, int argc, char **argv);
+int cmd_verify(struct hpzctl *ctl, int argc, char **argv);
+int cmd_bench(struct hpzctl *ctl, int argc, char **argv);
 int cmd_run(struct hpzctl *ctl, int argc, char **argv);
 
 /* "hpzctl: ..." on stderr. */

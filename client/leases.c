@@ -18,6 +18,8 @@ static const char *leases_get_state(uint32_t state)
 		return "returning";
 	case HPZ_STATE_ENDED:
 		return "ended";
+	case HPZ_STATE_ORPHANED:
+		return "orphaned";
 	}
 	return "?";
 }
@@ -91,6 +93,7 @@ static void leases_print_lease_json(struct output_json *json, const struct hpz_l
 	output_json_number(json, "age_ms", info->age_ms);
 	output_json_number(json, "holes", info->holes);
 	output_json_number(json, "grown", info->grown);
+	output_json_text_or_null(json, "reason", info->reason);
 
 	output_json_open_list(json, "segments");
 	for (uint32_t i = 0; i < info->segment_count; i++) {
@@ -108,17 +111,42 @@ static void leases_print_lease_json(struct output_json *json, const struct hpz_l
 	output_json_close(json);
 }
 
-void leases_print_json(struct output_json *json, const struct hpz_lease_list *list)
+static void leases_print_orphan_json(struct output_json *json, const struct hpz_lease_info *info)
 {
-	output_json_open_list(json, "leases");
+	output_json_number(json, "lease", info->id);
+	output_json_text(json, "label", info->label);
+	output_json_number(json, "size", info->size);
+	if (info->uid == UINT32_MAX)
+		output_json_null(json, "uid");
+	else
+		output_json_number(json, "uid", info->uid);
+	output_json_number(json, "age_ms", info->age_ms);
+	output_json_text_or_null(json, "reason", info->reason);
+}
+
+static void leases_print_list_json(
+        struct output_json *json, const struct hpz_lease_list *list, const char *key, bool orphans)
+{
+	output_json_open_list(json, key);
 	for (size_t i = 0; i < hpz_list_get_count(list); i++) {
 		struct hpz_lease_info info;
 		leases_get(list, i, &info);
+		if ((info.state == HPZ_STATE_ORPHANED) != orphans)
+			continue;
 		output_json_open_object(json, NULL);
-		leases_print_lease_json(json, list, i, &info);
+		if (orphans)
+			leases_print_orphan_json(json, &info);
+		else
+			leases_print_lease_json(json, list, i, &info);
 		output_json_close(json);
 	}
 	output_json_close(json);
+}
+
+void leases_print_json(struct output_json *json, const struct hpz_lease_list *list)
+{
+	leases_print_list_json(json, list, "leases", false);
+	leases_print_list_json(json, list, "orphans", true);
 }
 
 /* ---- tables ---- */
@@ -144,11 +172,26 @@ static void leases_print_holders(FILE *file, const struct hpz_lease_list *list)
 	for (size_t i = 0; i < hpz_list_get_count(list); i++) {
 		struct hpz_lease_info info;
 		leases_get(list, i, &info);
+		if (info.state == HPZ_STATE_ORPHANED) {
+			fprintf(file,
+			        "\n%" PRIu64
+			        " has ended, and its file is gone, but somebody holds its memory: ",
+			        info.id);
+			output_print_text(file, *info.reason ? info.reason : "it is not known how");
+			fputc('\n', file);
+		}
 		if (info.state != HPZ_STATE_RETURNING)
 			continue;
-		fprintf(file, "\n%" PRIu64 " has ended, and %s\n", info.id,
-		        info.holder_count ? "its memory is held by:"
-		                          : "its memory is not proven free; nobody is known to hold it");
+		fprintf(file, "\n%" PRIu64 " has ended, and its memory is ", info.id);
+		if (info.holder_count || *info.reason)
+			fputs("held by", file);
+		else
+			fputs("not proven free; nobody is known to hold it", file);
+		if (*info.reason) {
+			fputc(' ', file);
+			output_print_text(file, info.reason);
+		}
+		fprintf(file, "%s\n", info.holder_count ? ":" : "");
 		for (uint32_t j = 0; j < info.holder_count; j++) {
 			struct hpz_holder holder;
 			leases_get_holder(list, i, j, &holder);

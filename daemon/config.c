@@ -118,6 +118,22 @@ static int parse_reuse(const struct config_key *key, const char *text, const str
 	return refuse(why, "is none of proven, weak, never");
 }
 
+static int parse_verify(const struct config_key *key, const char *text, const struct config_pool *pool,
+        void *ret_value, char why[WHY_MAX])
+{
+	static const char *const names[] = {[CONFIG_VERIFY_OFF] = "off",
+	        [CONFIG_VERIFY_SAMPLE] = "sample",
+	        [CONFIG_VERIFY_FULL] = "full"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		if (strcmp(text, names[i]) != 0)
+			continue;
+		*(enum config_verify *)ret_value = (enum config_verify)i;
+		return 0;
+	}
+	return refuse(why, "is none of off, sample, full");
+}
+
 static int parse_level(const struct config_key *key, const char *text, const struct config_pool *pool,
         void *ret_value, char why[WHY_MAX])
 {
@@ -358,6 +374,9 @@ static const struct config_key config_keys[] = {
                 "whether hpzd may raise nr_hugepages to get the pages"},
         {"pool", "reuse", parse_reuse, MEMBER(config_pool, reuse), 0, DEFAULT("proven"),
                 "when returned memory is handed out again: proven, weak or never"},
+        {"pool", "verify", parse_verify, MEMBER(config_pool, verify), 0, DEFAULT("off"),
+                "what is read again before memory is handed out, to see that it is zero: off, sample or "
+                "full"},
         {"pool", "stock", parse_stock, MEMBER(config_pool, stock), LINE_OF(config_pool, stock),
                 DEFAULT("auto"),
                 "segments to keep ready, SIZE*COUNT, as 2G*8 512M*16 2M*rest; auto: half, 64M pieces, single "

@@ -22,6 +22,13 @@ enum config_reuse {
 	CONFIG_REUSE_NEVER,  /* it is unlinked, and the kernel zeroes the pages */
 };
 
+/* How much of a clean segment is read again before it is handed out. */
+enum config_verify {
+	CONFIG_VERIFY_OFF,
+	CONFIG_VERIFY_SAMPLE, /* some cache lines of every page, elsewhere each time */
+	CONFIG_VERIFY_FULL,   /* every byte */
+};
+
 /* `2G*8`: bytes and count; count CONFIG_COUNT_REST for `2M*rest`. */
 struct config_stock {
 	uint64_t bytes;
@@ -38,6 +45,7 @@ struct config_pool {
 	char mount[192];    /* "auto" or an absolute path without a slash at its end */
 	bool raise;         /* may raise nr_hugepages; default yes */
 	enum config_reuse reuse;
+	enum config_verify verify;
 	struct config_stock stock[CONFIG_STOCK_MAX]; /* as written, no size twice; none: default stock */
 	size_t stock_count;
 	unsigned page_size_line, node_line, mount_line, stock_line; /* 0: not given */

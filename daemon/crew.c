@@ -14,6 +14,10 @@
  * A helper over its deadline is killed; as long as it is not dead, which may last, its job is not over: the
  * file may still change under its last system call.
  *
+ * An idle job (verifying what is clean) never keeps another one waiting: it is stopped between two batches,
+ * and whoever gave it gives it again. An urgent one does not wait for a long one either: it gets a worker
+ * more.
+ *
  * A worker that dies costs its job: the answer is -EOWNERDEAD and the owner of the job does it again. Deaths
  * in quick succession make the next start wait.
  *
@@ -214,10 +218,14 @@ void crew_submit(struct crew *crew, struct crew_job *job)
 
 void crew_cancel(struct crew *crew, struct crew_job *job)
 {
-	if (job->worker)
+	if (job->worker) {
 		atomic_store(&job->worker->control->stop, job->wire.id);
-	else
+		/* In a low class it might take its time to see that. */
+		if (job->is_idle)
+			apply_level(job->worker, WORKER_LEVEL_URGENT);
+	} else {
 		answer_error(job, -ECANCELED);
+	}
 }
 
 /* ---- the life of a worker ---- */
@@ -312,7 +320,9 @@ static void on_exit_worker(uv_process_t *process, int64_t status, int signal_num
 	if (worker->job) {
 		struct worker_done done = {.id = worker->job->wire.id,
 		        .op = worker->job->wire.op,
-		        .error = worker->was_killed ? -ETIMEDOUT : -EOWNERDEAD,
+		        .error = worker->was_killed        ? -ETIMEDOUT
+		                 : signal_number == SIGBUS ? -EFAULT
+		                                           : -EOWNERDEAD,
 		        .method = -1,
 		        .resume = 0};
 		finish_job(worker, &done);
@@ -495,37 +505,73 @@ static bool is_ready(const struct crew_worker *worker, enum worker_role role, in
 	       (role == WORKER_HELPER || worker->node == node);
 }
 
+/* How many workers a queue may have busy now: for an urgent job one more. */
+static unsigned get_max(const struct list *queue, const struct crew_node *node)
+{
+	if (!node)
+		return HELPERS_MAX;
+	bool is_urgent = !list_is_empty(queue) && CONTAINER_OF(queue->next, struct crew_job, link)->is_urgent;
+	return node->workers_max + is_urgent;
+}
+
+static void apply_job_level(
+        struct crew_worker *worker, const struct crew_node *node, const struct crew_job *job)
+{
+	if (node)
+		apply_level(worker, job->is_idle ? WORKER_LEVEL_IDLE : node->level);
+}
+
+/* Work is waiting, and a worker only verifies: it stops that. */
+static void stop_idle_jobs(struct crew *crew, const struct list *queue, const struct crew_node *node)
+{
+	if (!node || list_is_empty(queue) || CONTAINER_OF(queue->next, struct crew_job, link)->is_idle)
+		return;
+	LIST_FOR_EACH(pos, &crew->workers)
+	{
+		struct crew_worker *worker = CONTAINER_OF(pos, struct crew_worker, link);
+		if (worker->role == WORKER_MEMORY && worker->node == node->node && worker->job &&
+		        worker->job->is_idle)
+			crew_cancel(crew, worker->job);
+	}
+}
+
 /* Gives as many jobs of a queue as there are workers or may be; each worker gets one. */
 static void drain_queue(struct crew *crew, struct list *queue, enum worker_role role, struct crew_node *node)
 {
-	unsigned max = node ? node->workers_max : HELPERS_MAX, alive = 0;
+	unsigned alive = 0, busy = 0;
 	int32_t number = node ? node->node : -1;
+	LIST_FOR_EACH(pos, &crew->workers)
+	{
+		const struct crew_worker *worker = CONTAINER_OF(pos, struct crew_worker, link);
+		if (worker->role != role || (node && worker->node != number) || worker->has_exited)
+			continue;
+		alive++;
+		busy += worker->job != NULL;
+	}
 	LIST_FOR_EACH(pos, &crew->workers)
 	{
 		struct crew_worker *worker = CONTAINER_OF(pos, struct crew_worker, link);
 		if (list_is_empty(queue))
 			return;
-		if (worker->role == role && (role == WORKER_HELPER || worker->node == number) &&
-		        !worker->has_exited)
-			alive++;
-		if (!is_ready(worker, role, number))
+		if (!is_ready(worker, role, number) || busy >= get_max(queue, node))
 			continue;
-		if (node)
-			apply_level(worker, node->level);
-		give(worker, CONTAINER_OF(queue->next, struct crew_job, link));
+		struct crew_job *job = CONTAINER_OF(queue->next, struct crew_job, link);
+		apply_job_level(worker, node, job);
+		busy += give(worker, job);
 	}
-	while (!list_is_empty(queue) && alive < max && !crew->is_backing_off) {
+	while (!list_is_empty(queue) && alive < get_max(queue, node) && !crew->is_backing_off) {
 		struct crew_worker *worker = start_worker(crew, role, number);
 		if (!worker) {
 			back_off(crew);
 			return;
 		}
 		alive++;
-		if (node)
-			apply_level(worker, node->level);
-		if (!give(worker, CONTAINER_OF(queue->next, struct crew_job, link)))
+		struct crew_job *job = CONTAINER_OF(queue->next, struct crew_job, link);
+		apply_job_level(worker, node, job);
+		if (!give(worker, job))
 			return;
 	}
+	stop_idle_jobs(crew, queue, node);
 }
 
 static void send_idle_helpers_home(struct crew *crew)
@@ -707,7 +753,8 @@ void crew_set_level(struct crew *crew, int32_t node, enum worker_level level)
 	LIST_FOR_EACH(pos, &crew->workers)
 	{
 		struct crew_worker *worker = CONTAINER_OF(pos, struct crew_worker, link);
-		if (worker->role == WORKER_MEMORY && worker->node == node)
+		bool is_idle = worker->job && worker->job->is_idle;
+		if (worker->role == WORKER_MEMORY && worker->node == node && !is_idle)
 			apply_level(worker, level);
 	}
 }

@@ -27,8 +27,10 @@ struct crew_job {
 	                      */
 	int program;         /* LEARN: what the worker sent, the callback may take it; -1: none */
 	enum worker_role role;
-	int32_t node;         /* memory */
-	bool is_urgent;       /* before the others of its queue */
+	int32_t node;   /* memory */
+	bool is_urgent; /* before the others of its queue, with a worker more if all are busy */
+	bool is_idle;   /* memory: in SCHED_IDLE whatever the node's level; stopped (-ECANCELED) when a worker
+	                   is   needed for another job */
 	uint64_t deadline_ms; /* 0: none. After it the worker is killed; the answer comes when it is dead */
 	uint64_t started_ns;  /* CLOCK_MONOTONIC; 0: still queued */
 	crew_done_cb done;

@@ -4,8 +4,9 @@
  *
  * Out: a name is in leased/ before anybody outside gets a descriptor or a link. Back: a helper puts up the
  * shields (links gone, root, mode 0), then probes; free memory becomes dirty, held memory is looked at again
- * when something happens to it and on a ladder of delays. One job a lease at a time: a client that holds a
- * helper up holds up its own.
+ * when something happens to it and on a ladder of delays. What is not to be reused, or not to be waited for,
+ * goes to the kernel instead: its name is removed, and what somebody still holds is an orphan. One job a
+ * lease at a time: a client that holds a helper up holds up its own.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -39,11 +40,12 @@ struct handoff_lease {
 	unsigned handles;
 	enum next next;
 	unsigned attempts;
-	enum proof_reason reason; /* why the last look found it held */
-	bool was_unused;          /* at the last look */
+	bool was_unused; /* at the last look */
 	struct crew_job *job;
 	uint64_t job_segment;         /* index in lease->segments */
 	struct pool_segment *trimmed; /* its tail is being punched; NULL: none */
+	int orphan_fd;                /* of the segment being unlinked; -1: nothing could be told of it */
+	uint64_t orphaned;            /* pages, of segments unlinked so far */
 	struct list watches;
 };
 
@@ -67,11 +69,13 @@ struct handoff {
 	unsigned open_leases; /* handoff_lease not yet freed */
 	bool is_closing, is_inotify_closed;
 	struct prover *prover;
+	struct orphans *orphans;
 	void (*closed)(void *user);
 	void *closed_user;
 };
 
 static void look(struct handoff_lease *hl);
+static void add_watches(struct handoff_lease *hl);
 static void remove_watches(struct handoff_lease *hl);
 static void probe_unused(struct handoff_lease *hl);
 
@@ -208,6 +212,10 @@ int handoff_link(struct handoff *handoff, struct lease *lease)
 	int r = 0;
 	for (size_t i = 0; r == 0 && i < lease->segment_count; i++)
 		r = link_one(handoff, lease, lease->segments[i]);
+	/* Not before: a watch is a reference to the inode, and the check would take it for another name.
+	 * Nobody has been told of the path yet. */
+	if (r == 0)
+		add_watches(lease->handoff);
 	return r;
 }
 
@@ -392,6 +400,7 @@ static void free_if_closed(struct handoff_lease *hl)
 	if (hl->handles > 0)
 		return;
 	close_fd(hl->pidfd);
+	close_fd(hl->orphan_fd);
 	free(hl);
 	handoff->open_leases--;
 	if (handoff->is_closing && handoff->open_leases == 0 && handoff->is_inotify_closed && handoff->closed)
@@ -429,7 +438,7 @@ static int make_watch(struct handoff *handoff, struct lease *lease)
 		return -ENOMEM;
 	hl->handoff = handoff;
 	hl->lease = lease;
-	hl->pidfd = -1;
+	hl->pidfd = hl->orphan_fd = -1;
 	list_init(&hl->watches);
 	uv_timer_init(handoff->loop, &hl->timer);
 	hl->timer.data = hl;
@@ -470,7 +479,12 @@ static void finish(struct handoff_lease *hl)
 	struct handoff *handoff = hl->handoff;
 	struct lease *lease = hl->lease;
 	uint64_t id = lease->id;
-	log_info("lease %" PRIu64 " (%s): all memory is back", id, lease->label);
+	if (hl->orphaned > 0)
+		log_warning("lease %" PRIu64 " (%s) has ended, and somebody still holds %" PRIu64
+		            " pages of it",
+		        id, lease->label, hl->orphaned);
+	else
+		log_info("lease %" PRIu64 " (%s): all memory is back", id, lease->label);
 	close_watch(hl);
 	lease_end(handoff->leases, lease);
 	handoff->callbacks.ended(id, handoff->callbacks.user);
@@ -484,35 +498,84 @@ static void retry(struct handoff_lease *hl)
 	set_timer(hl, NEXT_RETURN, policy_get_retry_ms(hl->attempts++));
 }
 
+/* The name is gone. What is left of the file is the kernel's when nobody holds it any more. */
+static void settle_unlinked(struct handoff_lease *hl, const struct worker_done *done, int fd)
+{
+	struct lease *lease = hl->lease;
+	struct pool_segment *segment = lease->segments[hl->job_segment];
+	bool is_held = done->proof.result == PROOF_IN_USE && done->allocated > 0;
+	if (fd >= 0 && is_held) {
+		hl->orphaned += done->allocated;
+		orphan_add_take(hl->handoff->orphans, lease, segment, done, steal_fd(&fd));
+	} else if (fd < 0) {
+		log_warning("pool %s: segment %" PRIu64 " of lease %" PRIu64
+		            " is unlinked, and nothing here can tell whether somebody holds its %" PRIu64
+		            " pages",
+		        segment->pool->name, segment->id, lease->id, segment->allocated);
+	}
+	close_fd(fd);
+	lease_drop_segment(lease, segment);
+	pool_forget(segment);
+}
+
 static void on_unlinked(struct crew_job *job, const struct worker_done *done, void *user)
 {
 	struct handoff_lease *hl = take_answer(job, user);
 	if (!hl)
 		return;
+	int fd = steal_fd(&hl->orphan_fd);
 	if (done->error < 0) {
+		close_fd(fd);
 		set_timer(hl, NEXT_RETURN, RETRY_ERROR_MS);
 		return;
 	}
-	struct pool_segment *segment = hl->lease->segments[hl->job_segment];
-	lease_drop_segment(hl->lease, segment);
-	pool_forget(segment);
+	settle_unlinked(hl, done, fd);
+	note_change(hl->handoff);
 	look(hl);
 }
 
-/* Nothing here can say whether it is free: the kernel takes the pages when the last holder is gone. */
-static void give_to_kernel(struct handoff_lease *hl, size_t index)
+/* What a job needs to tell who holds the file, and to remove the links to it. */
+static void equip(const struct handoff_lease *hl, struct crew_job *job, const struct pool_segment *segment)
+{
+	const struct proof_facts *facts = prover_find(
+	        hl->handoff->prover, segment->pool->config.page_size, &job->fds[WORKER_FD_PROGRAM]);
+	if (facts)
+		job->wire.facts = *facts;
+	job->wire.max_links = 1;
+	if (hl->lease->has_token) {
+		job->wire.links = (uint32_t)hl->lease->segment_count;
+		memcpy(job->wire.token, hl->lease->token, sizeof job->wire.token);
+	}
+}
+
+/*
+ * It is not reused, or not waited for: a helper removes its links and its name. `can_tell`: whether somebody
+ * holds it; then a descriptor of ours stays until that is over.
+ */
+static void give_to_kernel(struct handoff_lease *hl, size_t index, bool can_tell)
 {
 	struct pool_segment *segment = hl->lease->segments[index];
-	struct crew_job *job = new_segment_job(hl, index, WORKER_UNLINK, -1, on_unlinked);
-	int dir = job ? fcntl(segment->pool->dirs.fds[SEGMENT_LEASED], F_DUPFD_CLOEXEC, 3) : -1;
-	if (dir < 0) {
+	pool_refresh(segment);
+	/* Somebody's file lease is in the way: that is holding it, and all that can be told. */
+	int fd = can_tell ? pool_open_segment(segment) : -1;
+	int copy = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 3) : -1;
+	struct crew_job *job = new_segment_job(hl, index, WORKER_UNLINK, copy, on_unlinked);
+	int names = job ? fcntl(segment->pool->dirs.fds[SEGMENT_LEASED], F_DUPFD_CLOEXEC, 3) : -1;
+	int out = names >= 0 ? fcntl(segment->pool->store->out_fd, F_DUPFD_CLOEXEC, 3) : -1;
+	if (out < 0 || (fd >= 0 && copy < 0)) {
+		close_fd(fd);
+		close_fd(names);
+		close_fd(out);
 		hl->job = NULL;
 		crew_free_job(job);
 		set_timer(hl, NEXT_RETURN, RETRY_ERROR_MS);
 		return;
 	}
-	job->fds[WORKER_FD_DIR] = dir;
+	job->fds[WORKER_FD_NAMES] = names;
+	job->fds[WORKER_FD_DIR] = out;
+	equip(hl, job, segment);
 	pool_get_segment_name(segment, job->wire.name);
+	hl->orphan_fd = fd;
 	crew_submit(hl->handoff->crew, job);
 }
 
@@ -614,6 +677,28 @@ static void take_back(struct handoff_lease *hl, size_t index, const struct proof
 	look(hl);
 }
 
+/* Whether what somebody holds is not waited for. */
+static bool is_let_go(const struct handoff_lease *hl, const struct proof_verdict *proof)
+{
+	const struct pool *pool = hl->lease->segments[hl->job_segment]->pool;
+	if (hl->lease->is_forced || proof->reason == PROOF_POISON)
+		return true;
+	/* Passing references are gone by then; a name or a pin that lasts keeps nobody from giving the rest
+	 * back. */
+	return pool->config.reuse == CONFIG_REUSE_NEVER && !proof_may_be_open(proof) &&
+	       hl->attempts >= HOLDERS_ATTEMPT;
+}
+
+static void note_broken(const struct handoff_lease *hl, const struct proof_verdict *proof)
+{
+	struct pool_segment *segment = hl->lease->segments[hl->job_segment];
+	segment->pool->retired_pages += segment->pages;
+	log_error("pool %s: segment %" PRIu64 " of lease %" PRIu64 " has %" PRIu64
+	          " broken pages, the first at offset %" PRIu64 ": retired",
+	        segment->pool->name, segment->id, hl->lease->id, proof->poisoned,
+	        proof->first_pinned * segment->pool->config.page_size);
+}
+
 static void on_shielded(struct crew_job *job, const struct worker_done *done, void *user)
 {
 	struct handoff_lease *hl = take_answer(job, user);
@@ -624,20 +709,25 @@ static void on_shielded(struct crew_job *job, const struct worker_done *done, vo
 		retry(hl);
 		return;
 	}
+	hl->lease->reason = done->proof.reason;
 	switch (done->proof.result) {
 	case PROOF_FREE:
 		if (is_reusable(hl, &done->proof))
 			take_back(hl, hl->job_segment, &done->proof);
 		else
-			give_to_kernel(hl, hl->job_segment);
+			give_to_kernel(hl, hl->job_segment, true);
 		break;
 	case PROOF_IN_USE:
-		hl->reason = done->proof.reason;
-		still_held(hl, hl->job_segment);
+		if (done->proof.reason == PROOF_POISON)
+			note_broken(hl, &done->proof);
+		if (is_let_go(hl, &done->proof))
+			give_to_kernel(hl, hl->job_segment, true);
+		else
+			still_held(hl, hl->job_segment);
 		break;
 	case PROOF_CANNOT_TELL:
 		prover_note_no_lease(hl->handoff->prover);
-		give_to_kernel(hl, hl->job_segment);
+		give_to_kernel(hl, hl->job_segment, false);
 		break;
 	}
 }
@@ -696,7 +786,11 @@ static void look(struct handoff_lease *hl)
 		return;
 	}
 	if (fd == -EWOULDBLOCK) { /* the holder has a file lease: that is holding it */
-		still_held(hl, index);
+		lease->reason = PROOF_OPEN;
+		if (lease->is_forced)
+			give_to_kernel(hl, index, false);
+		else
+			still_held(hl, index);
 		return;
 	}
 	int dir = fd >= 0 ? fcntl(segment->pool->store->out_fd, F_DUPFD_CLOEXEC, 3) : -1;
@@ -709,15 +803,7 @@ static void look(struct handoff_lease *hl)
 		return;
 	}
 	job->fds[WORKER_FD_DIR] = dir;
-	job->wire.max_links = 1;
-	const struct proof_facts *facts = prover_find(
-	        hl->handoff->prover, segment->pool->config.page_size, &job->fds[WORKER_FD_PROGRAM]);
-	if (facts)
-		job->wire.facts = *facts;
-	if (lease->has_token) {
-		job->wire.links = (uint32_t)lease->segment_count;
-		memcpy(job->wire.token, lease->token, sizeof job->wire.token);
-	}
+	equip(hl, job, segment);
 	crew_submit(hl->handoff->crew, job);
 }
 
@@ -734,6 +820,21 @@ void handoff_return(struct handoff *handoff, struct lease *lease, const char *wh
 	if (!hl->job)
 		set_timer(hl, NEXT_RETURN, 0);
 	note_change(handoff);
+}
+
+void handoff_force(struct handoff *handoff, struct lease *lease, const char *why)
+{
+	struct handoff_lease *hl = lease->handoff;
+	lease->is_forced = true;
+	if (lease->state != HPZ_STATE_RETURNING)
+		handoff_return(handoff, lease, why);
+	else if (!hl->job)
+		set_timer(hl, NEXT_RETURN, 0);
+}
+
+struct orphans *handoff_get_orphans(const struct handoff *handoff)
+{
+	return handoff->orphans;
 }
 
 /* ---- unused? ---- */
@@ -889,9 +990,10 @@ int handoff_watch(struct handoff *handoff, struct lease *lease, int pidfd)
 		pidfd = find_owner_again(handoff, lease);
 	if (pidfd >= 0)
 		start_owner_poll(lease->handoff, pidfd);
-	if (lease->deliver == HPZ_DELIVER_PATH && lease->state != HPZ_STATE_RETURNING) {
+	if (lease->deliver == HPZ_DELIVER_PATH && lease->state != HPZ_STATE_RETURNING &&
+	        lease->is_recovered) {
 		add_watches(lease->handoff);
-		if (lease->is_recovered && was_opened_meanwhile(lease))
+		if (was_opened_meanwhile(lease))
 			lease_set_opened(handoff->leases, lease);
 	}
 	plan_first_look(lease->handoff);
@@ -963,6 +1065,12 @@ int handoff_init(uv_loop_t *loop, struct crew *crew, struct prover *prover, stru
 		free(handoff);
 		return error;
 	}
+	int r = orphan_init(loop, crew, prover, callbacks->changed, callbacks->user, &handoff->orphans);
+	if (r < 0) {
+		uv_close((uv_handle_t *)&handoff->inotify, NULL);
+		close_fd(handoff->inotify_fd);
+		return r; /* hpzd does not start; the handle is still in the loop's hands */
+	}
 	uv_poll_start(&handoff->inotify, UV_READABLE, on_inotify);
 	*ret_handoff = handoff;
 	return 0;
@@ -978,6 +1086,7 @@ void handoff_close(struct handoff *handoff, void (*closed)(void *user), void *us
 		if (LEASE_OF(pos)->handoff)
 			close_watch(LEASE_OF(pos)->handoff);
 	}
+	orphan_close(handoff->orphans);
 	uv_close((uv_handle_t *)&handoff->inotify, on_inotify_closed);
 }
 
@@ -986,5 +1095,6 @@ void handoff_free(struct handoff *handoff)
 	if (!handoff)
 		return;
 	close_fd(handoff->inotify_fd);
+	orphan_free(handoff->orphans);
 	free(handoff);
 }

@@ -9,8 +9,7 @@
 #define HPZ_HANDOFF_H
 
 #include "crew.h"
-#include "lease.h"
-#include "prover.h"
+#include "orphan.h"
 
 struct handoff;
 
@@ -35,7 +34,7 @@ void handoff_free(struct handoff *handoff);
  */
 int handoff_open(struct handoff *handoff, struct lease *lease, bool is_new, int ret_fds[]);
 
-/* Links a fresh path lease under hpz-out/. 0, -EUCLEAN or another negative errno. */
+/* Links a fresh path lease under hpz-out/ and watches its files. 0, -EUCLEAN or another negative errno. */
 int handoff_link(struct handoff *handoff, struct lease *lease);
 
 /* A token for a lease not yet granted: its directory exists. */
@@ -53,6 +52,14 @@ int handoff_set_owner(struct handoff *handoff, struct lease *lease, int pidfd);
 
 /* The lease is over: shields, probe, and so on until the memory is back. Answers nothing; see `ended`. */
 void handoff_return(struct handoff *handoff, struct lease *lease, const char *why);
+
+/*
+ * The same without waiting for whoever holds it: what is held when it is looked at next is unlinked and
+ * becomes an orphan. The holder goes on with what it has.
+ */
+void handoff_force(struct handoff *handoff, struct lease *lease, const char *why);
+
+struct orphans *handoff_get_orphans(const struct handoff *handoff);
 
 /* Punches what was not asked for out of a segment: it is refilled after its return. */
 void handoff_trim(struct handoff *handoff, struct pool_segment *segment);

@@ -116,7 +116,7 @@ struct journal_facts {
 	uint64_t page_size;
 	int32_t writes, reads, inodes, names;
 	int32_t base;
-	uint32_t reserved;
+	int32_t unlinked_names; /* 0: an older hpzd did not learn it; then all of it is learned again */
 };
 
 /* Memory of this pool was reused with the weak proof only: what is there cannot serve as proven. */

@@ -33,9 +33,11 @@ struct lease {
 	uint64_t granted_boot_ns; /* CLOCK_BOOTTIME */
 	char token[SEGMENT_TOKEN];
 	bool has_token;
-	bool was_opened;   /* path */
-	bool is_unknown;   /* no record of it: ends when proven unused */
-	bool is_recovered; /* granted by an hpzd that is gone */
+	bool was_opened;          /* path */
+	bool is_unknown;          /* no record of it: ends when proven unused */
+	bool is_recovered;        /* granted by an hpzd that is gone */
+	bool is_forced;           /* returning: is not waited for */
+	enum proof_reason reason; /* returning: why the last look found it held */
 
 	struct pool_segment **segments; /* in order; NULL: back already */
 	size_t segment_count;

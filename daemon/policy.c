@@ -37,8 +37,8 @@ static void plan_discards(const struct policy_input *input, struct policy_plan *
 		/* What is on its way or in somebody's hands is not counted as there when draining. */
 		if (input->is_draining)
 			excess = class->clean;
-		add_action(plan, POLICY_DISCARD, class->segment_pages,
-		        excess < class->clean ? excess : class->clean);
+		uint64_t free = class->clean - class->kept;
+		add_action(plan, POLICY_DISCARD, class->segment_pages, excess < free ? excess : free);
 	}
 }
 
@@ -89,7 +89,7 @@ size_t policy_pick_class(
         const struct policy_class *classes, size_t class_count, uint64_t pages, uint64_t below_pages)
 {
 	for (size_t i = 0; i < class_count; i++) {
-		if (classes[i].segment_pages < pages || classes[i].clean == 0)
+		if (classes[i].segment_pages < pages || classes[i].clean <= classes[i].kept)
 			continue;
 		if (below_pages > 0 && classes[i].segment_pages >= below_pages)
 			break;

@@ -22,6 +22,7 @@ struct policy_class {
 	uint64_t segment_pages;
 	uint64_t want; /* the stock's */
 	uint64_t clean, leased, dirty, filling;
+	uint64_t kept; /* of the clean ones: for somebody else, or being read */
 };
 
 struct policy_input {

@@ -66,10 +66,19 @@ static void enter_books(struct pool_segment *segment, enum segment_state state)
 static void leave_books(struct pool_segment *segment)
 {
 	struct pool *pool = segment->pool;
+	pool_keep(segment, NULL);
+	segment->round = 0;
 	list_remove(&segment->link);
 	segment->class->counts[segment->state]--;
 	pool->segments[segment->state]--;
 	pool->pages[segment->state] -= segment->allocated;
+}
+
+void pool_keep(struct pool_segment *segment, void *keeper)
+{
+	if (segment->state == SEGMENT_CLEAN)
+		segment->class->kept += (keeper != NULL) - (uint64_t)(segment->keeper != NULL);
+	segment->keeper = keeper;
 }
 
 static void set_allocated(struct pool_segment *segment, uint64_t allocated)
@@ -240,9 +249,32 @@ int pool_set_length(struct pool_segment *segment, uint64_t pages)
 struct pool_segment *pool_find_clean(struct pool *pool, uint64_t segment_pages)
 {
 	struct pool_class *class = find_class(pool, segment_pages);
-	if (!class || list_is_empty(&class->segments[SEGMENT_CLEAN]))
+	if (!class)
 		return NULL;
-	return CONTAINER_OF(class->segments[SEGMENT_CLEAN].next, struct pool_segment, link);
+	LIST_FOR_EACH(pos, &class->segments[SEGMENT_CLEAN])
+	{
+		struct pool_segment *segment = CONTAINER_OF(pos, struct pool_segment, link);
+		if (!segment->keeper)
+			return segment;
+	}
+	return NULL;
+}
+
+struct pool_segment *pool_find_kept(const struct pool *pool, const void *keeper)
+{
+	LIST_FOR_EACH(pos, &pool->classes)
+	{
+		struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
+		if (class->kept == 0)
+			continue;
+		LIST_FOR_EACH(at, &class->segments[SEGMENT_CLEAN])
+		{
+			struct pool_segment *segment = CONTAINER_OF(at, struct pool_segment, link);
+			if (segment->keeper == keeper)
+				return segment;
+		}
+	}
+	return NULL;
 }
 
 int pool_open_segment(const struct pool_segment *segment)
@@ -408,6 +440,7 @@ size_t pool_get_classes(const struct pool *pool, struct policy_class storage[POO
 		        .leased = class->counts[SEGMENT_LEASED],
 		        .dirty = class->counts[SEGMENT_DIRTY],
 		        .filling = class->counts[SEGMENT_FILLING],
+		        .kept = class->kept,
 		};
 	}
 	return count;

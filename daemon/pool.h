@@ -35,6 +35,7 @@ struct pool_class {
 	struct list link;                          /* pool->classes, ascending by pages */
 	struct list segments[SEGMENT_STATE_COUNT]; /* struct pool_segment.link */
 	uint64_t counts[SEGMENT_STATE_COUNT];
+	uint64_t kept; /* of the clean ones: pool_keep() */
 	uint64_t pages;
 	uint64_t want;
 };
@@ -66,6 +67,11 @@ struct pool_segment {
 	void *job;       /* which; NULL: none, or not one that can be stopped */
 	bool is_waiting; /* for pages (a dirty one with holes) or for a retry */
 	unsigned deaths; /* workers lost over it */
+
+	/* clean, and for now nobody's but this one's: it is being read, or was for a request. NULL: anybody's
+	 */
+	void *keeper;
+	uint64_t round; /* of verifying, that still is to read it; 0: none */
 };
 
 struct pool {
@@ -99,8 +105,12 @@ struct pool {
 	uint64_t raise_retry_ns; /* not before; CLOCK_MONOTONIC */
 	unsigned raise_failures;
 
-	struct policy_plan plan;     /* the last one, for status */
-	char message[512];           /* what is missing, for people */
+	struct policy_plan plan; /* the last one, for status */
+	char message[512];       /* what is missing, for people */
+
+	/* faults, since start */
+	uint64_t retired_pages, verified_pages;
+	uint32_t verify_hits, sigbus;
 	struct host_counters kernel; /* when last looked at */
 	uint64_t foreign_files;
 };
@@ -143,7 +153,14 @@ int pool_discard(struct pool_segment *segment);
 /* Forgets a segment whose name is gone already. */
 void pool_forget(struct pool_segment *segment);
 
-/* The first clean segment of a class; NULL. Borrowed. */
+/*
+ * A clean segment is kept for somebody (NULL: for nobody any more): until then it is neither found nor handed
+ * out. It counts as clean all the same.
+ */
+void pool_keep(struct pool_segment *segment, void *keeper);
+/* The clean segment that is kept for somebody; NULL. Borrowed. */
+struct pool_segment *pool_find_kept(const struct pool *pool, const void *keeper);
+/* The first clean segment of a class that is not kept; NULL. Borrowed. */
 struct pool_segment *pool_find_clean(struct pool *pool, uint64_t segment_pages);
 /* The length a leased file has when it comes back whole: its holder may have changed it meanwhile. */
 int pool_set_length(struct pool_segment *segment, uint64_t pages);

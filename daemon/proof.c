@@ -39,6 +39,7 @@
 #define WALK_PAGES   65536 /* a chunk: about 4 ms */
 #define SCRATCH_NAME "proof-scratch"
 #define SETTLE_TRIES 50
+#define POISONED_MAX 64 /* more broken pages in one segment look like pins: it stays out */
 
 const char *proof_get_source_name(enum proof_source source)
 {
@@ -62,8 +63,22 @@ const char *proof_get_reason_text(enum proof_reason reason)
 	        [PROOF_NAME] = "a held name (O_PATH, a mount, an unfinished open)",
 	        [PROOF_LINK] = "another name",
 	        [PROOF_PIN] = "a pinned page",
+	        [PROOF_POISON] = "broken memory",
 	};
 	return reason < PROOF_REASON_COUNT ? texts[reason] : "something";
+}
+
+bool proof_may_be_open(const struct proof_verdict *verdict)
+{
+	switch (verdict->result) {
+	case PROOF_FREE:
+		return false;
+	case PROOF_CANNOT_TELL:
+		return true;
+	case PROOF_IN_USE:
+		break;
+	}
+	return verdict->reason == PROOF_OPEN || verdict->reason == PROOF_OPEN_READ;
 }
 
 /* ---- F_SETLEASE ---- */
@@ -99,6 +114,12 @@ int proof_learn(
 }
 
 int proof_look(int program, const struct proof_facts *facts, int fd, uint64_t pages,
+        struct proof_verdict *ret_verdict)
+{
+	return -EOPNOTSUPP;
+}
+
+int proof_look_unlinked(int program, const struct proof_facts *facts, int fd, uint64_t pages,
         struct proof_verdict *ret_verdict)
 {
 	return -EOPNOTSUPP;
@@ -146,33 +167,43 @@ static int run(int program, struct proof_args *args)
 
 /* ---- the verdict ---- */
 
-static enum proof_reason compare(const struct proof_facts *facts, const struct proof_args *seen)
+/* `links`: names the file should have. */
+static enum proof_reason compare(
+        const struct proof_facts *facts, uint32_t links, const struct proof_args *seen)
 {
 	if (seen->writes != facts->writes)
 		return PROOF_OPEN;
 	if (seen->reads != facts->reads)
 		return PROOF_OPEN_READ;
-	if (seen->inodes != facts->inodes || seen->links != 1)
+	if (seen->inodes != facts->inodes || seen->links != links)
 		return PROOF_LINK;
-	if (seen->names != facts->names)
+	/* hugetlbfs holds the dentries of names that exist. */
+	if (seen->names != (links ? facts->names : facts->unlinked_names))
 		return PROOF_NAME;
 	return seen->odd > 0 ? PROOF_PIN : PROOF_NO_REASON;
 }
 
-static int look_at_range(int program, const struct proof_facts *facts, int fd, uint64_t first, uint64_t pages,
-        struct proof_verdict *verdict)
+struct target {
+	int program;
+	const struct proof_facts *facts;
+	int fd;
+	uint32_t links; /* names it should have */
+};
+
+static int look_at_range(
+        const struct target *target, uint64_t first, uint64_t pages, struct proof_verdict *verdict)
 {
 	struct proof_args args = {
-	        .fd = fd,
+	        .fd = target->fd,
 	        .first = (uint32_t)first,
 	        .pages = (uint32_t)pages,
-	        .stride = facts->stride,
-	        .base = facts->base,
+	        .stride = target->facts->stride,
+	        .base = target->facts->base,
 	};
-	int r = run(program, &args);
+	int r = run(target->program, &args);
 	if (r < 0)
 		return r;
-	verdict->reason = compare(facts, &args);
+	verdict->reason = compare(target->facts, target->links, &args);
 	verdict->result = verdict->reason == PROOF_NO_REASON ? PROOF_FREE : PROOF_IN_USE;
 	verdict->missing += args.missing;
 	if (args.odd > 0 && verdict->pinned == 0)
@@ -181,24 +212,82 @@ static int look_at_range(int program, const struct proof_facts *facts, int fd, u
 	return 0;
 }
 
+/*
+ * The kernel keeps a reference to a page that is broken, for ever. Populating it says so (6.1 and later), and
+ * reads no byte of it.
+ */
+static bool is_poisoned(const struct target *target, uint64_t page)
+{
+	uint64_t bytes = target->facts->page_size;
+	void *start =
+	        mmap(NULL, bytes, PROT_READ, MAP_SHARED | MAP_NORESERVE, target->fd, (off_t)(page * bytes));
+	if (start == MAP_FAILED)
+		return false;
+	bool is_broken = madvise(start, bytes, MADV_POPULATE_READ) < 0 && errno == EHWPOISON;
+	munmap(start, bytes);
+	return is_broken;
+}
+
+/* Whether every page that seems pinned is broken, and only that. One that is not is somebody's. */
+static int tell_poison(const struct target *target, uint64_t pages, struct proof_verdict *verdict)
+{
+	struct proof_verdict rest = *verdict;
+	uint64_t poisoned = 0, next = verdict->first_pinned;
+	while (next < pages && poisoned < POISONED_MAX) {
+		rest.pinned = 0;
+		int r = look_at_range(target, next, MIN(WALK_PAGES, pages - next), &rest);
+		if (r < 0)
+			return r;
+		if (rest.reason != PROOF_NO_REASON && rest.reason != PROOF_PIN)
+			return 0;
+		if (rest.pinned == 0) {
+			next += WALK_PAGES;
+			continue;
+		}
+		if (!is_poisoned(target, rest.first_pinned))
+			return 0;
+		poisoned++;
+		next = rest.first_pinned + 1;
+	}
+	if (next < pages)
+		return 0;
+	verdict->reason = PROOF_POISON;
+	verdict->pinned = verdict->poisoned = poisoned;
+	return 0;
+}
+
 int proof_look_at_counts(
         int program, const struct proof_facts *facts, int fd, struct proof_verdict *ret_verdict)
 {
+	const struct target target = {program, facts, fd, 1};
 	*ret_verdict = (struct proof_verdict){.source = PROOF_BPF};
-	return look_at_range(program, facts, fd, 0, 0, ret_verdict);
+	return look_at_range(&target, 0, 0, ret_verdict);
+}
+
+static int look(const struct target *target, uint64_t pages, struct proof_verdict *ret_verdict)
+{
+	*ret_verdict = (struct proof_verdict){.source = PROOF_BPF};
+	int r = look_at_range(target, 0, 0, ret_verdict);
+	for (uint64_t first = 0; r == 0 && ret_verdict->result == PROOF_FREE && first < pages;
+	        first += WALK_PAGES)
+		r = look_at_range(target, first, MIN(WALK_PAGES, pages - first), ret_verdict);
+	if (r == 0 && ret_verdict->reason == PROOF_PIN)
+		r = tell_poison(target, pages, ret_verdict);
+	if (r == 0 && ret_verdict->result == PROOF_FREE)
+		r = look_at_range(target, 0, 0, ret_verdict);
+	return r;
 }
 
 int proof_look(int program, const struct proof_facts *facts, int fd, uint64_t pages,
         struct proof_verdict *ret_verdict)
 {
-	*ret_verdict = (struct proof_verdict){.source = PROOF_BPF};
-	int r = look_at_range(program, facts, fd, 0, 0, ret_verdict);
-	for (uint64_t first = 0; r == 0 && ret_verdict->result == PROOF_FREE && first < pages;
-	        first += WALK_PAGES)
-		r = look_at_range(program, facts, fd, first, MIN(WALK_PAGES, pages - first), ret_verdict);
-	if (r == 0 && ret_verdict->result == PROOF_FREE)
-		r = look_at_range(program, facts, fd, 0, 0, ret_verdict);
-	return r;
+	return look(&(struct target){program, facts, fd, 1}, pages, ret_verdict);
+}
+
+int proof_look_unlinked(int program, const struct proof_facts *facts, int fd, uint64_t pages,
+        struct proof_verdict *ret_verdict)
+{
+	return look(&(struct target){program, facts, fd, 0}, pages, ret_verdict);
 }
 
 /* ---- learning ---- */
@@ -285,7 +374,7 @@ static bool shows(const struct scratch *scratch, enum proof_reason expected)
 		struct proof_args args;
 		if (look_at_scratch(scratch, &args) < 0)
 			return false;
-		if (compare(&scratch->facts, &args) == expected &&
+		if (compare(&scratch->facts, 1, &args) == expected &&
 		        (expected != PROOF_PIN || args.first_odd == scratch->last))
 			return true;
 		usleep(1000);
@@ -388,6 +477,16 @@ static const struct {
         {shows_nobody, "a page that was let go still shows"},
 };
 
+/* The last lesson: the file has no name any more, and its page is still somebody's. */
+static bool learn_unlinked(struct scratch *scratch)
+{
+	struct proof_args args;
+	if (unlinkat(scratch->dir_fd, SCRATCH_NAME, 0) < 0 || look_at_scratch(scratch, &args) < 0)
+		return false;
+	scratch->facts.unlinked_names = args.names;
+	return args.names > 0 && compare(&scratch->facts, 0, &args) == PROOF_NO_REASON;
+}
+
 static int learn(struct scratch *scratch, const char **ret_why)
 {
 	*ret_why = "no scratch file could be made";
@@ -403,6 +502,9 @@ static int learn(struct scratch *scratch, const char **ret_why)
 			return -EOPNOTSUPP;
 		}
 	}
+	*ret_why = "a file without a name does not show as it is";
+	if (!learn_unlinked(scratch))
+		return -EOPNOTSUPP;
 	*ret_why = "";
 	return 0;
 }

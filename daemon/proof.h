@@ -30,6 +30,7 @@ enum proof_reason {
 	PROOF_NAME,      /* a name is held: O_PATH, mode 3, a mount, an open that is not finished */
 	PROOF_LINK,      /* another name exists, or one that was removed is held */
 	PROOF_PIN,       /* a page has more references than the page cache's */
+	PROOF_POISON,    /* broken pages only, which the kernel itself holds for ever: nobody else does */
 	PROOF_REASON_COUNT,
 };
 /* "open or mapped", "a pinned page", ... */
@@ -42,6 +43,7 @@ struct proof_verdict {
 	uint64_t missing;      /* holes, in pages; BPF only */
 	uint64_t pinned;       /* pages with references beyond the base */
 	uint64_t first_pinned; /* the first of them */
+	uint64_t poisoned;     /* reason PROOF_POISON: all of the pinned ones */
 };
 
 /*
@@ -51,8 +53,9 @@ struct proof_verdict {
 struct proof_facts {
 	uint64_t page_size; /* 0: not learned */
 	int32_t writes, reads, inodes, names;
-	int32_t base;    /* references of a page */
-	uint32_t stride; /* index units a page */
+	int32_t unlinked_names; /* references to the dentry once the file's last name is removed */
+	int32_t base;           /* references of a page */
+	uint32_t stride;        /* index units a page */
 };
 
 /*
@@ -77,9 +80,18 @@ int proof_learn(
  */
 int proof_look(int program, const struct proof_facts *facts, int fd, uint64_t pages,
         struct proof_verdict *ret_verdict);
+/* The same for a file whose last name of ours was removed: nobody may have another. */
+int proof_look_unlinked(int program, const struct proof_facts *facts, int fd, uint64_t pages,
+        struct proof_verdict *ret_verdict);
 /* Only the part whose cost does not depend on the length: again before the file gets its next owner. */
 int proof_look_at_counts(
         int program, const struct proof_facts *facts, int fd, struct proof_verdict *ret_verdict);
+
+/*
+ * Whether somebody may have it open or mapped: then it must not be cut. Held names, links and pins do not
+ * count; when the source cannot tell, somebody may.
+ */
+bool proof_may_be_open(const struct proof_verdict *verdict);
 
 /* The weak source: a write lease is granted to us only when nobody else has the file open or mapped. */
 int proof_look_by_lease(int fd, struct proof_verdict *ret_verdict);

@@ -82,7 +82,7 @@ static void refuse_lesson(struct prover *prover, struct lesson *lesson, const ch
 static void write_facts(struct journal *journal, const struct proof_facts *facts)
 {
 	struct journal_facts record = {sizeof record, facts->stride, facts->page_size, facts->writes,
-	        facts->reads, facts->inodes, facts->names, facts->base, 0};
+	        facts->reads, facts->inodes, facts->names, facts->base, facts->unlinked_names};
 	journal_append(journal, JOURNAL_FACTS, &record, sizeof record, NULL, 0);
 }
 
@@ -142,13 +142,21 @@ void prover_learn(struct prover *prover, const struct segment_store *store)
 void prover_read_record(struct prover *prover, enum journal_type type, const void *payload, size_t bytes)
 {
 	const struct journal_facts *record = payload;
-	if (type != JOURNAL_FACTS || bytes < sizeof *record)
+	if (type != JOURNAL_FACTS || bytes < sizeof *record || record->unlinked_names == 0)
 		return;
 	struct lesson *lesson = make_lesson(prover, record->page_size);
 	if (!lesson)
 		return;
-	lesson->facts = (struct proof_facts){record->page_size, record->writes, record->reads, record->inodes,
-	        record->names, record->base, record->stride};
+	lesson->facts = (struct proof_facts){
+	        .page_size = record->page_size,
+	        .writes = record->writes,
+	        .reads = record->reads,
+	        .inodes = record->inodes,
+	        .names = record->names,
+	        .unlinked_names = record->unlinked_names,
+	        .base = record->base,
+	        .stride = record->stride,
+	};
 	lesson->is_learned = true;
 }
 

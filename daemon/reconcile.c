@@ -100,10 +100,25 @@ static struct reconcile *get_owner(const struct pool_segment *segment)
 	return segment->pool->owner;
 }
 
+void reconcile_retire(struct pool_segment *segment, const struct worker_done *done, const char *why)
+{
+	struct pool *pool = segment->pool;
+	pool->retired_pages += segment->pages;
+	if (done->error == -EFAULT || done->error == -EHWPOISON) {
+		pool->sigbus++;
+		log_error("pool %s: segment %" PRIu64 ", offset %" PRIu64 ": %s", pool->name, segment->id,
+		        done->fault,
+		        done->error == -EFAULT ? "a page was not there (the file was cut or punched)"
+		                               : "the memory is broken");
+	}
+	discard(segment, why);
+}
+
 /* ---- fill ---- */
 
-static void after_failed_job(struct pool_segment *segment, int error, const char *what)
+static void after_failed_job(struct pool_segment *segment, const struct worker_done *done, const char *what)
 {
+	int error = done->error;
 	struct pool *pool = segment->pool;
 	struct reconcile *reconcile = get_owner(segment);
 	if (reconcile->is_stopping && error == -ECANCELED)
@@ -113,6 +128,10 @@ static void after_failed_job(struct pool_segment *segment, int error, const char
 		if (++segment->deaths < DEATHS_MAX)
 			return; /* again */
 		discard(segment, "workers die over it");
+		break;
+	case -EFAULT:
+	case -EHWPOISON:
+		reconcile_retire(segment, done, "its memory cannot be used");
 		break;
 	case -ECANCELED:
 		discard(segment, "not wanted any more");
@@ -164,7 +183,7 @@ static void on_filled(struct crew_job *job, const struct worker_done *done, void
 	if (done->error == 0)
 		publish(segment);
 	else
-		after_failed_job(segment, done->error, "filling");
+		after_failed_job(segment, done, "filling");
 	reconcile_mark(reconcile);
 }
 
@@ -232,7 +251,7 @@ static void on_cleared(struct crew_job *job, const struct worker_done *done, voi
 	if (done->error == 0)
 		publish(segment);
 	else if (done->error != -ECANCELED)
-		after_failed_job(segment, done->error, "clearing");
+		after_failed_job(segment, done, "clearing");
 	reconcile_mark(reconcile);
 }
 
@@ -569,7 +588,7 @@ static uint64_t get_smallest_clean(const struct pool *pool)
 	LIST_FOR_EACH(pos, &pool->classes)
 	{
 		const struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
-		if (class->counts[SEGMENT_CLEAN] > 0)
+		if (class->counts[SEGMENT_CLEAN] > class->kept)
 			return class->pages;
 	}
 	return 0;
@@ -900,6 +919,13 @@ void reconcile_start(struct reconcile *reconcile, struct journal *journal, const
 	int r = journal_compact(journal, write_all, reconcile);
 	if (r < 0)
 		log_warning("journal: cannot be compacted: %s", strerror(-r));
+	for (size_t i = 0; i < reconcile->pool_count; i++) {
+		const struct pool *pool = reconcile->pools[i];
+		struct host_counters kernel;
+		if (host_get_counters(reconcile->host, pool->config.node, pool->config.page_size, &kernel) ==
+		        0)
+			orphan_say_unknown(pool, &kernel);
+	}
 	uv_prepare_start(&reconcile->prepare, on_prepare);
 	check_leftovers(reconcile);
 	calibrate(reconcile);

@@ -69,6 +69,12 @@ void reconcile_mark(struct reconcile *reconcile);
 void reconcile_read_record(
         struct reconcile *reconcile, enum journal_type type, const void *payload, size_t bytes);
 
+/*
+ * A segment that is not leased and cannot be trusted: unlinked, counted, told of. The kernel keeps what is
+ * broken of it to itself; the stock is filled up with another one.
+ */
+void reconcile_retire(struct pool_segment *segment, const struct worker_done *done, const char *why);
+
 /* Lowers nr_hugepages by what was raised; -EAGAIN while that is under way, 0 when nothing is left to give. */
 int reconcile_give_back(struct reconcile *reconcile, struct pool *pool);
 

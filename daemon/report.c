@@ -40,7 +40,7 @@ static void count_pages(const struct lease *lease, uint64_t *ret_holes, uint64_t
 	}
 }
 
-static void report_lease(const struct lease *lease, struct hpz_wire_lease_record *record)
+static void report_lease(const struct lease *lease, bool with_reason, struct hpz_wire_lease_record *record)
 {
 	*record = (struct hpz_wire_lease_record){
 	        .size = sizeof *record,
@@ -60,12 +60,14 @@ static void report_lease(const struct lease *lease, struct hpz_wire_lease_record
 	count_pages(lease, &record->holes, &record->grown);
 	proto_set_text(record->label, sizeof record->label, lease->label);
 	proto_set_text(record->comm, sizeof record->comm, lease->comm);
+	if (with_reason && lease->state == HPZ_STATE_RETURNING && lease->reason != PROOF_NO_REASON)
+		proto_set_text(record->reason, sizeof record->reason, proof_get_reason_text(lease->reason));
 }
 
-static size_t report_one(const struct lease *lease, unsigned char *at)
+static size_t report_one(const struct lease *lease, bool with_reason, unsigned char *at)
 {
 	struct hpz_wire_lease_record *record = (struct hpz_wire_lease_record *)at;
-	report_lease(lease, record);
+	report_lease(lease, with_reason, record);
 	struct hpz_wire_segment *segment = (struct hpz_wire_segment *)(record + 1);
 	for (size_t i = 0; i < lease->segment_count; i++) {
 		if (lease->segments[i])
@@ -84,11 +86,58 @@ static size_t report_one(const struct lease *lease, unsigned char *at)
 	return (size_t)((unsigned char *)holder - at);
 }
 
-size_t report_list(struct lease_table *leases, uint64_t cursor, void *buffer, size_t capacity)
+/* In a cursor: the leases are through, this is the first orphan's. Ids are far below (contracts: exact in a
+ * double). */
+#define CURSOR_ORPHANS ((uint64_t)1 << 63)
+
+static void report_orphan(const struct orphan *orphan, struct hpz_wire_lease_record *record)
+{
+	*record = (struct hpz_wire_lease_record){
+	        .size = sizeof *record,
+	        .record = HPZ_RECORD_LEASE,
+	        .id = orphan->lease,
+	        .given = orphan->pages * orphan->page_size,
+	        .asked = orphan->asked,
+	        .age_ms = (clock_get_ns(CLOCK_BOOTTIME) - orphan->granted_boot_ns) / NS_PER_MS,
+	        .state = HPZ_STATE_ORPHANED,
+	        .uid = orphan->uid,
+	};
+	proto_set_text(record->label, sizeof record->label, orphan->label);
+	proto_set_text(record->reason, sizeof record->reason, proof_get_reason_text(orphan->reason));
+}
+
+/* Those of one lease have one id, so a page ends between two ids if it can. */
+static size_t report_orphans(const struct orphans *orphans, uint64_t first, struct hpz_wire_listed *head,
+        size_t used, size_t capacity)
+{
+	const struct list *list = orphan_get_list(orphans);
+	uint64_t last = 0;
+	for (const struct list *pos = list->next; pos != list; pos = pos->next) {
+		const struct orphan *orphan = CONTAINER_OF(pos, const struct orphan, link);
+		if (orphan->lease < first)
+			continue;
+		bool is_full = used + sizeof(struct hpz_wire_lease_record) * JOURNAL_SEGMENTS_MAX > capacity;
+		if (is_full && orphan->lease != last) {
+			head->cursor = CURSOR_ORPHANS | orphan->lease;
+			break;
+		}
+		report_orphan(orphan, (struct hpz_wire_lease_record *)((unsigned char *)head + used));
+		used += sizeof(struct hpz_wire_lease_record);
+		head->records++;
+		last = orphan->lease;
+	}
+	return used;
+}
+
+size_t report_list(struct lease_table *leases, const struct orphans *orphans, uint64_t cursor, void *buffer,
+        size_t capacity)
 {
 	struct hpz_wire_listed *head = buffer;
 	*head = (struct hpz_wire_listed){.size = sizeof *head};
 	size_t used = sizeof *head;
+	if (cursor & CURSOR_ORPHANS)
+		return orphans ? report_orphans(orphans, cursor & ~CURSOR_ORPHANS, head, used, capacity)
+		               : used;
 	struct lease *first = lease_find_from(leases, cursor);
 	for (struct list *pos = first ? &first->link : &leases->leases; pos != &leases->leases;
 	        pos = pos->next) {
@@ -98,12 +147,19 @@ size_t report_list(struct lease_table *leases, uint64_t cursor, void *buffer, si
 		                lease->holder_count * sizeof(struct hpz_wire_holder);
 		if (used + needed > capacity) {
 			head->cursor = lease->id;
-			break;
+			return used;
 		}
-		used += report_one(lease, (unsigned char *)buffer + used);
+		used += report_one(lease, orphans != NULL, (unsigned char *)buffer + used);
 		head->records += 1 + (uint32_t)lease->segments_out + (uint32_t)lease->holder_count;
 	}
-	return used;
+	if (!orphans || list_is_empty(orphan_get_list(orphans)))
+		return used;
+	/* On a page of their own when a lease's orphans might not fit behind these. */
+	if (head->records > 0 && used > capacity / 2) {
+		head->cursor = CURSOR_ORPHANS;
+		return used;
+	}
+	return report_orphans(orphans, 0, head, used, capacity);
 }
 
 /* ---- status ---- */
@@ -142,7 +198,13 @@ static void report_pool(struct reconcile *reconcile, struct pool *pool, struct h
 	        .largest_clean = pool_get_largest_clean(pool) * pool->config.page_size,
 	        .clean_segments = (uint32_t)pool->segments[SEGMENT_CLEAN],
 	        .idle = reconcile_is_idle(pool, reconcile->leases),
+	        .retired_pages = pool->retired_pages,
+	        .verified_pages = pool->verified_pages,
+	        .verify_hits = pool->verify_hits,
+	        .sigbus = pool->sigbus,
 	};
+	record->orphan_pages =
+	        orphan_get_pages(handoff_get_orphans(reconcile->handoff), pool, &record->orphans);
 	proto_set_text(record->name, sizeof record->name, pool->name);
 	proto_set_text(record->mount, sizeof record->mount, pool->store->path);
 	proto_set_text(record->message, sizeof record->message, pool->message);

@@ -10,9 +10,12 @@
 void report_segment(
         const struct lease *lease, size_t index, int32_t descriptor, struct hpz_wire_segment *ret_record);
 
-/* A page of the list from the lease `cursor` on: struct hpz_wire_listed and its records. Returns the bytes
- * used. */
-size_t report_list(struct lease_table *leases, uint64_t cursor, void *buffer, size_t capacity);
+/*
+ * A page of the list from the lease `cursor` on: struct hpz_wire_listed and its records. Returns the bytes
+ * used. `orphans` NULL: neither them nor reasons, which an older client would not understand.
+ */
+size_t report_list(struct lease_table *leases, const struct orphans *orphans, uint64_t cursor, void *buffer,
+        size_t capacity);
 
 /* struct hpz_wire_status and one record per pool; uptime and connections are left zero. Returns the bytes
  * used. */

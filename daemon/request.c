@@ -25,9 +25,11 @@ struct request {
 		struct hpz_wire_release release;
 		struct hpz_wire_wait wait;
 		struct hpz_wire_drain drain;
+		struct verify_run run;
 	};
 	struct pool *pool;   /* LEASE: whose memory it waits for */
 	uint64_t pages;      /* LEASE */
+	bool is_impatient;   /* LEASE: waits for the reading of what is clean only, not for more of it */
 	bool has_given_back; /* DRAIN: nr_hugepages is lowered as far as it goes */
 };
 
@@ -101,9 +103,16 @@ static void free_request(uv_handle_t *handle)
 
 static void drop_request(struct request *request)
 {
+	struct requests *requests = request->requests;
 	list_remove(&request->link);
-	if (request->pool)
-		reconcile_mark(request->requests->reconcile);
+	if (request->pool) {
+		struct pool_segment *kept = pool_find_kept(request->pool, request);
+		if (kept)
+			verify_drop(&requests->verify, kept);
+		reconcile_mark(requests->reconcile);
+	}
+	if (request->op == HPZ_OP_VERIFY)
+		verify_cancel_run(&requests->verify, &request->run);
 	uv_close((uv_handle_t *)&request->timer, free_request);
 }
 
@@ -383,7 +392,7 @@ static int find_other(
 	LIST_FOR_EACH(pos, &unfit->class->segments[SEGMENT_CLEAN])
 	{
 		struct pool_segment *other = CONTAINER_OF(pos, struct pool_segment, link);
-		if (!handoff_may_give(requests->handoff, other, uid))
+		if (other->keeper || !handoff_may_give(requests->handoff, other, uid))
 			continue;
 		*segment = other;
 		return 0;
@@ -392,9 +401,32 @@ static int find_other(
 	return -EUCLEAN;
 }
 
+/*
+ * A clean segment for so many pages. -EUCLEAN: look again; -EAGAIN: there is none; -EINPROGRESS: there is
+ * one, but it is being read, and let go now.
+ */
+static int pick_segment(struct requests *requests, struct pool *pool, uint64_t pages, uint64_t below_pages,
+        uint32_t uid, struct pool_segment **ret_segment)
+{
+	struct policy_class classes[POOL_CLASSES_MAX];
+	size_t count = pool_get_classes(pool, classes);
+	size_t at = policy_pick_class(classes, count, pages, below_pages);
+	if (at == SIZE_MAX)
+		return verify_yield(&requests->verify, pool, pages, below_pages) ? -EINPROGRESS : -EAGAIN;
+	*ret_segment = pool_find_clean(pool, classes[at].segment_pages);
+	/* Its past forbids this owner: somebody else may have it, or, if nobody may, the kernel. */
+	if (handoff_may_give(requests->handoff, *ret_segment, uid))
+		return 0;
+	return find_other(requests, pool, ret_segment, uid);
+}
+
+/*
+ * `verified` is a segment that was read for this request; NULL: none. -EINPROGRESS: it is to be read first,
+ * and *ret_kept (if set) is kept until then.
+ */
 static int grant(struct requests *requests, struct pool *pool, const struct hpz_wire_lease *wire,
         const struct request_peer *peer, struct session *session, uint64_t below_pages,
-        struct lease **ret_lease)
+        struct pool_segment *verified, struct pool_segment **ret_kept, struct lease **ret_lease)
 {
 	struct lease draft = {0};
 	_cleanup_fd_ int pidfd = -1;
@@ -403,18 +435,17 @@ static int grant(struct requests *requests, struct pool *pool, const struct hpz_
 	if (r < 0)
 		return r;
 	uint64_t pages = size_pages(wire->bytes, pool->config.page_size);
-	for (int tries = 0; tries < TRIES_MAX; tries++) {
-		struct policy_class classes[POOL_CLASSES_MAX];
-		size_t count = pool_get_classes(pool, classes);
-		size_t at = policy_pick_class(classes, count, pages, below_pages);
-		if (at == SIZE_MAX)
-			return -EAGAIN;
-		struct pool_segment *segment = pool_find_clean(pool, classes[at].segment_pages);
-		/* Its past forbids this owner: somebody else may have it, or, if nobody may, the kernel. */
-		if (!handoff_may_give(requests->handoff, segment, draft.file_uid)) {
-			r = find_other(requests, pool, &segment, draft.file_uid);
-			if (r < 0)
-				continue;
+	for (int tries = 0; tries < TRIES_MAX; tries++, verified = NULL) {
+		struct pool_segment *segment = verified;
+		r = verified ? 0 : pick_segment(requests, pool, pages, below_pages, draft.file_uid, &segment);
+		if (r == -EUCLEAN)
+			continue;
+		if (r < 0)
+			return r;
+		if (!verified && pool->config.verify != CONFIG_VERIFY_OFF) {
+			r = verify_segment(&requests->verify, segment);
+			*ret_kept = segment;
+			return r < 0 ? r : -EINPROGRESS;
 		}
 		r = grant_one(requests, segment, &draft, pages, pidfd, session, ret_lease);
 		if (r != -EUCLEAN)
@@ -516,20 +547,28 @@ static enum request_outcome handle_lease(struct requests *requests, struct sessi
 	struct pool *pool = choose_pool(requests, wire);
 	if (!pool)
 		return refuse_pool(requests, head, wire);
-	int r = pool->is_draining
-	                ? -EAGAIN
-	                : grant(requests, pool, wire, peer, session, get_bound(requests, pool, NULL), &lease);
+	struct pool_segment *kept = NULL;
+	int r = pool->is_draining ? -EAGAIN
+	                          : grant(requests, pool, wire, peer, session,
+	                                    get_bound(requests, pool, NULL), NULL, &kept, &lease);
 	reconcile_mark(requests->reconcile);
 	if (r == 0)
 		return reply_leased(requests, head, lease, lease_get_given(lease));
-	if (r != -EAGAIN)
+	if (r != -EAGAIN && r != -EINPROGRESS)
 		return refuse_grant(requests, head, r, pool, wire);
-	if (wire->timeout_ms == 0 || pool->is_draining)
+	bool is_impatient = r == -EINPROGRESS && wire->timeout_ms == 0;
+	if ((wire->timeout_ms == 0 && !is_impatient) || pool->is_draining)
 		return refuse_short(requests, head, HPZ_ERR_NO_MEMORY, pool, wire);
-	struct request *request = make_waiting(requests, session, peer, head, wire->timeout_ms);
+	struct request *request =
+	        make_waiting(requests, session, peer, head, is_impatient ? -1 : wire->timeout_ms);
+	if (kept && request)
+		pool_keep(kept, request);
+	else if (kept)
+		verify_drop(&requests->verify, kept);
 	if (!request)
 		return refuse(
 		        requests, head, HPZ_ERR_BUSY, "hpzd has no memory for one more waiting request");
+	request->is_impatient = is_impatient;
 	request->lease = *wire;
 	request->pool = pool;
 	request->pages = size_pages(wire->bytes, pool->config.page_size);
@@ -541,18 +580,34 @@ static void serve_lease(struct requests *requests, struct request *request)
 {
 	struct hpz_wire_head head = make_head(request);
 	struct lease *lease = NULL;
-	int r = request->pool->is_draining
-	                ? -EPERM
-	                : grant(requests, request->pool, &request->lease, &request->peer, request->session,
-	                          get_bound(requests, request->pool, request), &lease);
-	if (r == -EAGAIN)
+	struct pool *pool = request->pool;
+	struct pool_segment *kept = NULL, *verified = pool_find_kept(pool, request);
+	if (verified && verified->is_busy && !pool->is_draining)
+		return; /* it is being read */
+	/* Asked twice with one key, and served once already. */
+	char key[HPZ_WIRE_KEY + 1];
+	proto_get_text(request->lease.key, sizeof request->lease.key, key);
+	struct lease *same = lease_find_key(requests->leases, request->peer.uid, key);
+	if (same) {
+		answer_key(requests, request->session, &head, &request->lease, same);
+		answer(request);
+		return;
+	}
+	int r = pool->is_draining ? -EPERM
+	                          : grant(requests, pool, &request->lease, &request->peer, request->session,
+	                                    get_bound(requests, pool, request), verified, &kept, &lease);
+	if (kept)
+		pool_keep(kept, request);
+	if (r == -EINPROGRESS || (r == -EAGAIN && !request->is_impatient))
 		return;
 	if (r == -EPERM)
-		refuse_short(requests, &head, HPZ_ERR_DRAINED, request->pool, &request->lease);
+		refuse_short(requests, &head, HPZ_ERR_DRAINED, pool, &request->lease);
+	else if (r == -EAGAIN)
+		refuse_short(requests, &head, HPZ_ERR_NO_MEMORY, pool, &request->lease);
 	else if (r < 0)
-		refuse_grant(requests, &head, r, request->pool, &request->lease);
+		refuse_grant(requests, &head, r, pool, &request->lease);
 	else
-		reply_leased(requests, &head, lease, 0);
+		reply_leased(requests, &head, lease, request->is_impatient ? lease_get_given(lease) : 0);
 	answer(request);
 }
 
@@ -613,7 +668,9 @@ static enum request_outcome handle_release(struct requests *requests, struct ses
 	if (lease && !may_touch(peer, lease))
 		return refuse(requests, head, HPZ_ERR_DENIED, "lease %" PRIu64 " belongs to uid %" PRIu32,
 		        wire->id, lease->uid);
-	if (lease && lease->state != HPZ_STATE_RETURNING)
+	if (lease && (wire->flags & HPZ_RELEASE_FORCE))
+		handoff_force(requests->handoff, lease, "released by force");
+	else if (lease && lease->state != HPZ_STATE_RETURNING)
 		handoff_return(requests->handoff, lease, "released");
 	enum hpz_lease_state state = lease ? HPZ_STATE_RETURNING : HPZ_STATE_ENDED;
 	bool is_waiting = (wire->flags & HPZ_RELEASE_WAIT) && wire->timeout_ms != 0;
@@ -697,7 +754,9 @@ static enum request_outcome handle_list(struct requests *requests, struct sessio
 {
 	const struct hpz_wire_list *wire = payload;
 	size_t capacity = sizeof requests->reply.bytes - sizeof(struct hpz_wire_head);
-	size_t size = report_list(requests->leases, wire->cursor, get_payload(requests), capacity);
+	size_t size = report_list(requests->leases,
+	        wire->flags & HPZ_WIRE_LIST_MORE ? handoff_get_orphans(requests->handoff) : NULL,
+	        wire->cursor, get_payload(requests), capacity);
 	return finish_reply(requests, head->op, head->id, size);
 }
 
@@ -788,6 +847,51 @@ static enum request_outcome handle_drain(struct requests *requests, struct sessi
 	return REQUEST_WAITS;
 }
 
+/* ---- verify ---- */
+
+static enum request_outcome handle_verify(struct requests *requests, struct session *session,
+        const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
+{
+	const struct hpz_wire_verify *wire = payload;
+	char name[HPZ_WIRE_NAME + 1];
+	proto_get_text(wire->pool, sizeof wire->pool, name);
+	if (name[0] && !find_pool_by_name(requests, name))
+		return refuse(requests, head, HPZ_ERR_NO_POOL, "there is no pool %s", name);
+	struct request *request = make_waiting(requests, session, peer, head, wire->timeout_ms);
+	if (!request)
+		return refuse(
+		        requests, head, HPZ_ERR_BUSY, "hpzd has no memory for one more waiting request");
+	snprintf(request->run.pool, sizeof request->run.pool, "%s", name);
+	list_init(&request->run.link);
+	verify_start_run(&requests->verify, &request->run);
+	return REQUEST_WAITS;
+}
+
+static bool settle_verify(struct requests *requests, struct request *request)
+{
+	const struct verify_run *run = &request->run;
+	if (!run->is_over)
+		return false;
+	struct hpz_wire_head head = make_head(request);
+	struct hpz_wire_verified *payload = get_payload(requests);
+	*payload = (struct hpz_wire_verified){
+	        .size = sizeof *payload,
+	        .segments = run->segments,
+	        .pages = run->pages,
+	        .bytes = run->bytes,
+	        .hits = run->hits,
+	        .left = run->left,
+	        .hit_segment = run->hit_segment,
+	        .hit_offset = run->hit_offset,
+	};
+	proto_set_text(payload->hit_pool, sizeof payload->hit_pool, run->hit_pool);
+	requests->reply.fd_count = 0;
+	requests->reply.lease = 0;
+	finish_reply(requests, head.op, head.id, sizeof *payload);
+	answer(request);
+	return true;
+}
+
 static bool is_drain_done(struct requests *requests, struct request *request)
 {
 	bool is_done = true;
@@ -849,11 +953,14 @@ static bool settle(struct requests *requests, struct request *request)
 		return settle_release(requests, request);
 	if (request->op == HPZ_OP_WAIT)
 		return settle_wait(requests, request);
+	if (request->op == HPZ_OP_VERIFY)
+		return settle_verify(requests, request);
 	return request->op == HPZ_OP_DRAIN && settle_drain(requests, request);
 }
 
 void request_settle(struct requests *requests)
 {
+	verify_step(&requests->verify);
 	LIST_FOR_EACH_SAFE(pos, &requests->waiting)
 	{
 		struct request *request = CONTAINER_OF(pos, struct request, link);
@@ -875,6 +982,10 @@ static void on_timeout(uv_timer_t *timer)
 		        "lease %" PRIu64 " has ended, but its memory is not clean yet", request->release.id);
 	else if (request->op == HPZ_OP_DRAIN)
 		refuse(requests, &head, HPZ_ERR_TIMEOUT, "the pools are not empty yet; it goes on");
+	else if (request->op == HPZ_OP_VERIFY)
+		refuse(requests, &head, HPZ_ERR_TIMEOUT,
+		        "%" PRIu64 " of %" PRIu64 " segments were read, %" PRIu64 " of them not zero",
+		        request->run.segments, request->run.todo, request->run.hits);
 	else
 		refuse(requests, &head, HPZ_ERR_TIMEOUT, "not so much is clean yet");
 	answer(request);
@@ -900,6 +1011,7 @@ CHECK(adopt)
 CHECK(list)
 CHECK(wait)
 CHECK(drain)
+CHECK(verify)
 
 /* clang-format off */
 static const struct {
@@ -918,6 +1030,7 @@ static const struct {
 	[HPZ_OP_LIST]    = {"list",    sizeof(struct hpz_wire_list),    check_list,    handle_list,    false, false},
 	[HPZ_OP_WAIT]    = {"wait",    sizeof(struct hpz_wire_wait),    check_wait,    handle_wait,    false, false},
 	[HPZ_OP_DRAIN]   = {"drain",   sizeof(struct hpz_wire_drain),   check_drain,   handle_drain,   true,  false},
+	[HPZ_OP_VERIFY]  = {"verify",  sizeof(struct hpz_wire_verify),  check_verify,  handle_verify,  true,  false},
 };
 /* clang-format on */
 
@@ -945,6 +1058,8 @@ enum request_outcome request_handle(struct requests *requests, struct session *s
 		return refuse_broken(requests, &head, r, "the message has no valid head");
 	if (head.op == HPZ_OP_HELLO)
 		return refuse_broken(requests, &head, HPZ_ERR_PROTOCOL, "hello was said already");
+	if (!table[head.op].handle)
+		return refuse(requests, &head, HPZ_ERR_UNSUPPORTED, "this hpzd does not know this request");
 	r = proto_get_payload(message, length, &payload, table[head.op].size);
 	if (r == 0)
 		r = table[head.op].check(&payload, &why);
@@ -1028,6 +1143,7 @@ void request_init(struct requests *requests, uv_loop_t *loop, const struct host 
 	requests->send = send;
 	requests->started_ns = clock_get_ns(CLOCK_MONOTONIC);
 	list_init(&requests->waiting);
+	verify_init(&requests->verify, reconcile);
 }
 
 void request_deinit(struct requests *requests)

@@ -8,7 +8,7 @@
 #define HPZ_REQUEST_H
 
 #include "proto.h"
-#include "reconcile.h"
+#include "verify.h"
 
 struct session;
 
@@ -36,7 +36,8 @@ struct requests {
 	struct handoff *handoff;
 	struct reconcile *reconcile;
 	uint64_t started_ns;
-	struct list waiting;  /* struct request, in order of arrival */
+	struct list waiting; /* struct request, in order of arrival */
+	struct verify verify;
 	unsigned connections; /* kept by the listener */
 	/* A request that waited is answered; the reply is borrowed. */
 	void (*send)(struct session *session, struct request_reply *reply);

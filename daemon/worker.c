@@ -6,9 +6,11 @@
 #include <linux/capability.h>
 #include <linux/mempolicy.h>
 #include <sched.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
@@ -44,6 +46,43 @@ static void count_batch(struct worker_control *control, uint64_t bytes, uint64_t
 	atomic_fetch_add_explicit(&control->batches, 1, memory_order_relaxed);
 	atomic_store_explicit(
 	        &control->last_batch_ns, clock_get_ns(CLOCK_MONOTONIC) - start_ns, memory_order_relaxed);
+}
+
+/* ---- memory that is not there ---- */
+
+/*
+ * A page may break, or its holder may cut the file, between the look at it and the touch. That costs this
+ * job, not this process: the touch is given up and the job says where it was.
+ */
+static struct {
+	sigjmp_buf jump;
+	volatile sig_atomic_t is_armed, code;
+	char *volatile address;
+} bus;
+
+static void on_bus_error(int number, siginfo_t *info, void *context)
+{
+	if (!bus.is_armed) {
+		/* Not memory of a job: die of it. */
+		signal(SIGBUS, SIG_DFL);
+		raise(SIGBUS);
+		return;
+	}
+	bus.is_armed = 0;
+	bus.code = info->si_code;
+	bus.address = info->si_addr;
+	siglongjmp(bus.jump, 1);
+}
+
+static bool is_broken_code(int code)
+{
+	return code == BUS_MCEERR_AR || code == BUS_MCEERR_AO;
+}
+
+void worker_catch_faults(void)
+{
+	struct sigaction action = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO};
+	sigaction(SIGBUS, &action, NULL);
 }
 
 /* ---- memory: fill ---- */
@@ -93,28 +132,69 @@ static int check_nodes(const struct worker_job *job, char *start, uint64_t bytes
 	return 0;
 }
 
-/* Calls back for each window of the file, mapped and populated: a page that is not there is an error, not
- * SIGBUS. */
-static int for_each_window(const struct worker_job *job, int fd,
-        int (*callback)(
-                const struct worker_job *job, char *start, uint64_t offset, uint64_t bytes, void *user),
-        void *user)
+typedef int (*window_fn)(
+        const struct worker_job *job, char *start, uint64_t offset, uint64_t bytes, void *user);
+
+/* Which page of a window it is that cannot be populated; its offset in the window. */
+static uint64_t find_fault(const struct worker_job *job, char *start, uint64_t bytes, int advice)
+{
+	for (uint64_t at = 0; at < bytes; at += job->page_size) {
+		if (madvise(start + at, job->page_size, advice) < 0 && errno != EINVAL)
+			return at;
+	}
+	return 0;
+}
+
+/* The callback with SIGBUS caught: -EFAULT or -EHWPOISON, and where. */
+static int call_guarded(const struct worker_job *job, char *start, uint64_t offset, uint64_t bytes,
+        window_fn callback, void *user, struct worker_done *done)
+{
+	if (sigsetjmp(bus.jump, 1)) {
+		done->fault = offset;
+		if (bus.address >= start && bus.address < start + bytes)
+			done->fault += (uint64_t)(bus.address - start) / job->page_size * job->page_size;
+		return is_broken_code(bus.code) ? -EHWPOISON : -EFAULT;
+	}
+	bus.is_armed = 1;
+	int r = callback(job, start, offset, bytes, user);
+	bus.is_armed = 0;
+	return r;
+}
+
+static int look_at_window(const struct worker_job *job, int fd, uint64_t offset, uint64_t bytes,
+        window_fn callback, void *user, struct worker_done *done)
+{
+	/* What is only read must not come into being by it. */
+	bool is_read = job->op == WORKER_VERIFY;
+	int advice = is_read ? MADV_POPULATE_READ : MADV_POPULATE_WRITE, r = 0;
+	char *start = mmap(
+	        NULL, bytes, is_read ? PROT_READ : PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)offset);
+	if (start == MAP_FAILED)
+		return -errno;
+	madvise(start, bytes, MADV_DONTDUMP);
+	/* Linux before 5.14 has no such advice: there the touch itself finds out. */
+	if (madvise(start, bytes, advice) < 0 && errno != EINVAL) {
+		r = -errno;
+		if (r == -EHWPOISON || r == -EFAULT)
+			done->fault = offset + find_fault(job, start, bytes, advice);
+	}
+	if (r == 0)
+		r = call_guarded(job, start, offset, bytes, callback, user, done);
+	munmap(start, bytes);
+	return r;
+}
+
+/* Calls back for each window of the file, mapped and populated. What an earlier try was done with is left
+ * out.
+ */
+static int for_each_window(
+        const struct worker_job *job, int fd, window_fn callback, void *user, struct worker_done *done)
 {
 	uint64_t total = job->length * job->page_size, window = MAX(job->page_size, WINDOW_BYTES);
+	uint64_t first = job->op == WORKER_VERIFY ? job->resume / window * window : 0;
 	int r = 0;
-	for (uint64_t offset = 0; r == 0 && offset < total; offset += window) {
-		uint64_t bytes = MIN(window, total - offset);
-		char *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)offset);
-		if (start == MAP_FAILED)
-			return -errno;
-		madvise(start, bytes, MADV_DONTDUMP);
-		/* Linux before 5.14 has no such advice: there the touch itself finds out. */
-		if (madvise(start, bytes, MADV_POPULATE_WRITE) < 0 && errno != EINVAL)
-			r = errno == EHWPOISON || errno == EFAULT ? -EIO : -errno;
-		if (r == 0)
-			r = callback(job, start, offset, bytes, user);
-		munmap(start, bytes);
-	}
+	for (uint64_t offset = first; r == 0 && offset < total; offset += window)
+		r = look_at_window(job, fd, offset, MIN(window, total - offset), callback, user, done);
 	return r;
 }
 
@@ -133,7 +213,7 @@ static int run_fill(
 	if (r == 0)
 		r = allocate(job, fd, control, done);
 	if (r == 0 && bound_node >= 0)
-		r = for_each_window(job, fd, check_window, control);
+		r = for_each_window(job, fd, check_window, control, done);
 	return r;
 }
 
@@ -183,7 +263,87 @@ static int run_clear(
 	if (r < 0)
 		return r;
 	struct clearing clearing = {control, done, &zero_methods[job->method]};
-	return for_each_window(job, fd, clear_window, &clearing);
+	return for_each_window(job, fd, clear_window, &clearing, done);
+}
+
+/* ---- memory: verify ---- */
+
+struct verification {
+	struct worker_control *control;
+	struct worker_done *done;
+	uint64_t random; /* state of a xorshift; never 0 */
+};
+
+static uint64_t get_random(struct verification *verification)
+{
+	uint64_t x = verification->random;
+	x ^= x << 13;
+	x ^= x >> 7;
+	x ^= x << 17;
+	return verification->random = x;
+}
+
+/* One cache line of each `sample` bytes, elsewhere each time: whoever knows where could hide beside it. */
+static bool is_sample_clear(struct verification *verification, const char *start, uint64_t bytes,
+        uint64_t sample, size_t *ret_offset)
+{
+	for (uint64_t at = 0; at < bytes; at += sample) {
+		uint64_t lines = MIN(sample, bytes - at) / 64;
+		uint64_t line = at + get_random(verification) % lines * 64;
+		size_t offset;
+		if (zero_is_clear(start + line, 64, &offset))
+			continue;
+		*ret_offset = line + offset;
+		return false;
+	}
+	return true;
+}
+
+static int verify_window(
+        const struct worker_job *job, char *start, uint64_t offset, uint64_t bytes, void *user)
+{
+	struct verification *verification = user;
+	uint64_t at = job->resume > offset ? MIN(job->resume - offset, bytes) : 0;
+	while (at < bytes) {
+		if (must_stop(job, verification->control))
+			return -ECANCELED;
+		uint64_t batch = MIN(job->sample ? WORKER_FILL_BATCH : WORKER_CLEAR_BATCH, bytes - at),
+		         start_ns = clock_get_ns(CLOCK_MONOTONIC);
+		size_t dirty = 0;
+		bool is_clear =
+		        job->sample ? is_sample_clear(verification, start + at, batch, job->sample, &dirty)
+		                    : zero_is_clear(start + at, batch, &dirty);
+		if (!is_clear) {
+			verification->done->fault = offset + at + dirty;
+			return -EUCLEAN;
+		}
+		at += batch;
+		verification->done->bytes += job->sample ? batch / job->sample * 64 : batch;
+		verification->done->resume = offset + at;
+		count_batch(verification->control, batch, start_ns);
+	}
+	return 0;
+}
+
+static int run_verify(
+        const struct worker_job *job, int fd, struct worker_control *control, struct worker_done *done)
+{
+	struct segment_stat st;
+	int r = segment_stat_fd(job->page_size, fd, &st);
+	if (r < 0)
+		return r;
+	/* A hole reads as zero, and reading it would fill it with a page that somebody else may be owed. */
+	if (st.pages != job->length || st.allocated != job->length) {
+		done->fault = st.allocated * job->page_size;
+		return -EUCLEAN;
+	}
+	if (job->sample && (job->sample < 64 || job->page_size % job->sample != 0))
+		return -EINVAL;
+	struct verification verification = {control, done, 0};
+	if (getrandom(&verification.random, sizeof verification.random, GRND_NONBLOCK) < 0 ||
+	        verification.random == 0)
+		verification.random = clock_get_ns(CLOCK_MONOTONIC) | 1;
+	return for_each_window(job, fd, verify_window, &verification, done);
 }
 
 static int run_calibrate(struct worker_done *done)
@@ -217,6 +377,17 @@ static int look_by_lease(const struct worker_job *job, int fd, struct worker_don
 	return r;
 }
 
+/* Who holds it, from the source that sees most: counts and pages for the program, the file lease without. */
+static int look_at_holders(const struct worker_job *job, const int fds[WORKER_FDS], uint64_t pages,
+        bool is_unlinked, struct worker_done *done)
+{
+	int fd = fds[WORKER_FD_SEGMENT], program = fds[WORKER_FD_PROGRAM];
+	if (program < 0)
+		return look_by_lease(job, fd, done);
+	return is_unlinked ? proof_look_unlinked(program, &job->facts, fd, pages, &done->proof)
+	                   : proof_look(program, &job->facts, fd, pages, &done->proof);
+}
+
 /* Whether anybody but us has the file open or mapped. Our own descriptor counts as ours, in however many
  * processes. */
 static int run_probe(const struct worker_job *job, int fd, struct worker_done *done)
@@ -248,10 +419,56 @@ static int run_shield(const struct worker_job *job, const int fds[WORKER_FDS], s
 		return r;
 	done->allocated = st.allocated;
 	done->links = st.links;
-	if (fds[WORKER_FD_PROGRAM] < 0)
-		return look_by_lease(job, fd, done);
 	/* The file may be longer or shorter than it was: every page it has is looked at. */
-	return proof_look(fds[WORKER_FD_PROGRAM], &job->facts, fd, st.pages, &done->proof);
+	return look_at_holders(job, fds, st.pages, false, done);
+}
+
+/*
+ * Memory that is not reused goes to the kernel. A name that somebody holds would keep the pages: so the file
+ * is cut first, but not under somebody who may have it open or mapped, and not while a page is pinned: as
+ * long as the page is the file's, it shows.
+ */
+static int run_unlink(const struct worker_job *job, const int fds[WORKER_FDS], struct worker_done *done)
+{
+	int fd = fds[WORKER_FD_SEGMENT], r = 0;
+	struct segment_stat st = {0};
+	if (job->links > 0)
+		r = segment_remove_out(fds[WORKER_FD_DIR], job->token, job->links);
+	if (r == 0 && fd >= 0)
+		r = segment_stat_fd(job->page_size, fd, &st);
+	done->links = st.links;
+	if (r == 0 && fd >= 0)
+		r = look_at_holders(job, fds, st.pages, false, done);
+	if (r < 0)
+		return r;
+	bool is_pinned = done->proof.result == PROOF_IN_USE && done->proof.reason == PROOF_PIN;
+	if (fd >= 0 && !proof_may_be_open(&done->proof) && !is_pinned && ftruncate(fd, 0) < 0)
+		return -errno;
+	if (unlinkat(fds[WORKER_FD_NAMES], job->name, 0) < 0 && errno != ENOENT)
+		return -errno;
+	if (fd >= 0 && segment_stat_fd(job->page_size, fd, &st) == 0)
+		done->allocated = st.allocated;
+	return 0;
+}
+
+static int run_orphan(const struct worker_job *job, const int fds[WORKER_FDS], struct worker_done *done)
+{
+	int fd = fds[WORKER_FD_SEGMENT];
+	struct segment_stat st;
+	int r = segment_stat_fd(job->page_size, fd, &st);
+	if (r < 0)
+		return r;
+	done->links = st.links;
+	r = look_at_holders(job, fds, st.pages, true, done);
+	if (r < 0)
+		return r;
+	bool is_pinned = done->proof.result == PROOF_IN_USE && done->proof.reason == PROOF_PIN;
+	/* Here and not by the last close, which would be hpzd's: about 1 us a page (6.18). */
+	if (!proof_may_be_open(&done->proof) && !is_pinned && ftruncate(fd, 0) < 0)
+		return -errno;
+	if (segment_stat_fd(job->page_size, fd, &st) == 0)
+		done->allocated = st.allocated;
+	return 0;
 }
 
 static int run_learn(const struct worker_job *job, const int fds[WORKER_FDS], struct worker_done *done)
@@ -416,13 +633,19 @@ void worker_run_job(const struct worker_job *job, const int fds[WORKER_FDS], str
 		r = run_trim(job, fd);
 		break;
 	case WORKER_UNLINK:
-		r = unlinkat(fds[WORKER_FD_DIR], job->name, 0) < 0 && errno != ENOENT ? -errno : 0;
+		r = run_unlink(job, fds, ret_done);
 		break;
 	case WORKER_HOLDERS:
 		r = run_holders(job, ret_done, send_partial, user);
 		break;
 	case WORKER_LEARN:
 		r = run_learn(job, fds, ret_done);
+		break;
+	case WORKER_VERIFY:
+		r = run_verify(job, fd, control, ret_done);
+		break;
+	case WORKER_ORPHAN:
+		r = run_orphan(job, fds, ret_done);
 		break;
 	}
 	/* What was stored is visible before anybody is told of it. */
@@ -456,18 +679,29 @@ static void bind_to_node(int node)
 	host_deinit(&host);
 }
 
+/* Guest memory never lands in a core dump, and nobody of the same uid looks into us. */
+static void forbid_dumps(void)
+{
+	/* Before we are not dumpable: then the file is root's, whoever we are. */
+	int filter = open("/proc/self/coredump_filter", O_WRONLY | O_CLOEXEC);
+	if (filter < 0 || write(filter, "0", 1) != 1)
+		log_debug("coredump_filter cannot be set: %s", strerror(errno));
+	close_fd(filter);
+	prctl(PR_SET_DUMPABLE, 0);
+	setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+}
+
 static int prepare_process(enum worker_role role, int node)
 {
 	prctl(PR_SET_NAME, role == WORKER_MEMORY ? "hpzd-memory" : "hpzd-helper");
-	/* Guest memory never lands in a core dump, and nobody of the same uid looks into us. */
-	prctl(PR_SET_DUMPABLE, 0);
-	setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+	forbid_dumps();
 	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
 		return -errno;
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGIO, SIG_IGN);  /* F_SETLEASE: a break of our lease is told by the next look */
 	signal(SIGINT, SIG_IGN); /* a terminal's ^C is hpzd's to handle: it stops us between two batches */
+	worker_catch_faults();
 	if (role == WORKER_MEMORY) {
 		bind_to_node(node);
 		return drop_capabilities();

@@ -6,7 +6,7 @@
  * descriptors it needs; one answer per job goes back. Descriptor 4 is a page of atomics shared with hpzd. Two
  * roles:
  *
- *   memory  fills and clears: bound to a node, without a single capability, never given a path
+ *   memory  fills, clears and verifies: bound to a node, without a single capability, never given a path
  *   helper  whatever takes a lock that a client can hold: shields, removal of links, looking for holders
  *
  * A worker dies with its hpzd (PR_SET_PDEATHSIG) or at the end of the batch it is in. While it has a job it
@@ -37,14 +37,18 @@ enum worker_op {
 	WORKER_SHIELD = 4,    /* helper: links gone, root, mode 0, then the probe */
 	WORKER_PROBE = 5,     /* helper: only the probe */
 	WORKER_TRIM = 6,      /* helper: punch `first`..`pages` out */
-	WORKER_UNLINK = 7,    /* helper: unlink `name` in the directory */
-	WORKER_HOLDERS = 8,   /* helper: who has dev:ino open or mapped */
-	WORKER_LEARN = 9,     /* helper: load the proof's program, learn what free files look like */
+	WORKER_UNLINK =
+	        7, /* helper: links gone; nobody has it open or mapped: cut to nothing; unlink `name` */
+	WORKER_HOLDERS = 8, /* helper: who has dev:ino open or mapped */
+	WORKER_LEARN = 9,   /* helper: load the proof's program, learn what free files look like */
+	WORKER_VERIFY = 10, /* memory: read `first`..`pages` and find what is not zero */
+	WORKER_ORPHAN = 11, /* helper: who still holds a file that has no name; nobody: cut it to nothing */
 };
 
-/* Descriptors of a job, by position. */
-enum worker_fd { WORKER_FD_SEGMENT, WORKER_FD_LOCK, WORKER_FD_DIR, WORKER_FD_PROGRAM };
-#define WORKER_FDS 4
+/* Descriptors of a job, by position. DIR is hpz-out/ where links are removed, NAMES the directory of `name`.
+ */
+enum worker_fd { WORKER_FD_SEGMENT, WORKER_FD_LOCK, WORKER_FD_DIR, WORKER_FD_PROGRAM, WORKER_FD_NAMES };
+#define WORKER_FDS 5
 
 struct worker_job {
 	uint64_t id; /* never 0 */
@@ -53,9 +57,10 @@ struct worker_job {
 	uint64_t page_size;
 	uint64_t length;       /* pages the file must have */
 	uint64_t first, pages; /* TRIM: range */
-	uint64_t resume;       /* CLEAR: bytes already zero from an earlier try of this very job */
+	uint64_t resume;       /* CLEAR, VERIFY: bytes an earlier try of this very job was done with */
+	uint64_t sample;       /* VERIFY: bytes of which one cache line is read; 0: every byte */
 	uint64_t dev, ino;
-	uint32_t links;           /* SHIELD: links under hpz-out/<token> to remove */
+	uint32_t links;           /* SHIELD, UNLINK: links under hpz-out/<token> to remove */
 	uint32_t max_links;       /* SHIELD, PROBE: names the file may have; more are somebody else's */
 	uint32_t fds;             /* bit per enum worker_fd that comes along */
 	struct proof_facts facts; /* SHIELD, with a program; LEARN: known already if page_size is set */
@@ -73,11 +78,17 @@ struct worker_holder {
 struct worker_done {
 	uint64_t id;
 	uint32_t op;
-	int32_t error;              /* 0 or negative errno; -ECANCELED: stopped between two batches */
-	uint64_t bytes;             /* cleared, or allocated by the kernel */
-	uint64_t resume;            /* CLEAR, stopped: where to go on */
-	uint64_t allocated, links;  /* SHIELD, PROBE: of the file */
-	struct proof_verdict proof; /* SHIELD, PROBE */
+	/*
+	 * 0 or negative errno. -ECANCELED: stopped between two batches. -EFAULT: a page was not there, as in
+	 * a file that somebody cut or punched (SIGBUS). -EHWPOISON: a page is broken. -EUCLEAN: VERIFY found
+	 * a byte that is not zero.
+	 */
+	int32_t error;
+	uint64_t bytes;             /* cleared, read, or allocated by the kernel */
+	uint64_t resume;            /* CLEAR, VERIFY, stopped: where to go on */
+	uint64_t fault;             /* -EFAULT, -EHWPOISON: offset of the page, -EUCLEAN: of the byte */
+	uint64_t allocated, links;  /* SHIELD, PROBE, UNLINK, ORPHAN: of the file */
+	struct proof_verdict proof; /* SHIELD, PROBE, UNLINK, ORPHAN */
 	struct proof_facts facts;   /* LEARN */
 	char why[96];               /* LEARN: why not */
 	int32_t program;            /* LEARN: -1, or a descriptor that comes along */
@@ -106,10 +117,15 @@ struct worker_control {
 
 /* Bytes between two looks at the control page. */
 #define WORKER_CLEAR_BATCH ZERO_BATCH
-#define WORKER_FILL_BATCH  ((uint64_t)16 << 20) /* the kernel needs about 2 ms for it (6.18) */
+/* VERIFY, sample: a cache line of each so many bytes is read. */
+#define WORKER_SAMPLE     ((uint64_t)128 << 10)
+#define WORKER_FILL_BATCH ((uint64_t)16 << 20) /* the kernel needs about 2 ms for it (6.18) */
 
 /* main() of a worker process; returns its exit status. */
 int worker_main(int argc, char **argv);
+
+/* SIGBUS of a job's memory ends that job with -EFAULT or -EHWPOISON; of anything else the process. */
+void worker_catch_faults(void);
 
 /* Carries out one job in this process: what the process loop calls, and tests. */
 void worker_run_job(const struct worker_job *job, const int fds[WORKER_FDS], struct worker_control *control,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * api_status.c - what hpzd has and does: status, list, wait, drain.
+ * api_status.c - what hpzd has and does: status, list, wait, drain, verify.
  * Status and list are copies: what their getters hand out stays until they are freed.
  */
 #include "api.h"
@@ -20,6 +20,7 @@ struct api_list_lease {
 	struct api_list_holder *holders;
 	char label[HPZ_WIRE_LABEL + 1];
 	char comm[17];
+	char reason[HPZ_WIRE_NAME + 1];
 };
 
 struct hpz_lease_list {
@@ -76,7 +77,7 @@ static bool api_read_holder(struct api_reader *reader, struct api_list_holder *r
 static bool api_check_lease_record(const struct hpz_wire_lease_record *record)
 {
 	return record->record == HPZ_RECORD_LEASE && record->id && record->state >= HPZ_STATE_OFFERED &&
-	       record->state <= HPZ_STATE_ENDED &&
+	       record->state <= HPZ_STATE_ORPHANED &&
 	       (record->deliver == HPZ_DELIVER_FD || record->deliver == HPZ_DELIVER_PATH) &&
 	       record->pid >= 0 && record->holders <= HPZ_WIRE_MAX_HOLDERS && !record->reserved;
 }
@@ -108,6 +109,7 @@ static bool api_read_list_lease(struct api_reader *reader, struct api_list_lease
 	};
 	proto_get_text(record.label, sizeof(record.label), lease->label);
 	proto_get_text(record.comm, sizeof(record.comm), lease->comm);
+	proto_get_text(record.reason, sizeof(record.reason), lease->reason);
 	lease->segments = calloc(record.segments + 1, sizeof(lease->segments[0]));
 	lease->holders = calloc(record.holders + 1, sizeof(lease->holders[0]));
 	if (!lease->segments || !lease->holders)
@@ -147,7 +149,7 @@ static int api_read_page(
 int hpz_list(struct hpz *hpz, struct hpz_lease_list **ret_list)
 {
 	__attribute__((cleanup(cleanup_list))) struct hpz_lease_list *list = NULL;
-	struct hpz_wire_list wire = {.size = sizeof(wire)};
+	struct hpz_wire_list wire = {.size = sizeof(wire), .flags = HPZ_WIRE_LIST_MORE};
 	struct hpz_wire_listed listed;
 
 	int error = api_begin_call(hpz);
@@ -161,6 +163,12 @@ int hpz_list(struct hpz *hpz, struct hpz_lease_list **ret_list)
 	do {
 		struct api_reply reply = {0};
 		error = api_call(hpz, HPZ_OP_LIST, &wire, sizeof(wire), 0, &reply);
+		/* An older hpzd knows of no orphans. */
+		if (error == HPZ_ERR_UNSUPPORTED && wire.flags && !wire.cursor) {
+			wire.flags = 0;
+			hpz->text[0] = '\0';
+			error = api_call(hpz, HPZ_OP_LIST, &wire, sizeof(wire), 0, &reply);
+		}
 		if (error)
 			return error;
 		/* A cursor that does not move would keep us here for ever. */
@@ -188,6 +196,7 @@ int hpz_list_get_lease(const struct hpz_lease_list *list, size_t index, struct h
 	struct hpz_lease_info ours = list->leases[index].info;
 	ours.label = list->leases[index].label;
 	ours.comm = list->leases[index].comm;
+	ours.reason = list->leases[index].reason;
 	return api_put_struct(info, &ours, sizeof(ours));
 }
 
@@ -240,7 +249,7 @@ static bool api_read_pool(struct api_reader *reader, struct api_pool *ret_pool)
 	const struct hpz_wire_pool *wire = &ret_pool->wire;
 
 	if (!api_read(reader, &ret_pool->wire, sizeof(ret_pool->wire)) || wire->record != HPZ_RECORD_POOL ||
-	        wire->page_size == 0 || wire->node < 0 || wire->idle > 1)
+	        wire->page_size == 0 || wire->node < 0 || wire->idle > 1 || wire->reserved)
 		return false;
 	proto_get_text(wire->name, sizeof(wire->name), ret_pool->name);
 	proto_get_text(wire->mount, sizeof(wire->mount), ret_pool->mount);
@@ -338,6 +347,12 @@ int hpz_status_get_pool(const struct hpz_status *status, size_t index, struct hp
 	        .largest_clean = from->wire.largest_clean,
 	        .clean_segments = from->wire.clean_segments,
 	        .idle = from->wire.idle,
+	        .orphan_pages = from->wire.orphan_pages,
+	        .retired_pages = from->wire.retired_pages,
+	        .verified_pages = from->wire.verified_pages,
+	        .orphans = from->wire.orphans,
+	        .verify_hits = from->wire.verify_hits,
+	        .sigbus = from->wire.sigbus,
 	};
 	return api_put_struct(pool, &ours, sizeof(ours));
 }
@@ -399,4 +414,43 @@ int hpz_drain(struct hpz *hpz, unsigned flags, int64_t timeout_ms, uint32_t *ret
 	if (ret_leases && (error == HPZ_OK || error == HPZ_ERR_IN_USE))
 		*ret_leases = error ? reply.leases : 0;
 	return error;
+}
+
+/* ---- verify ---- */
+
+int hpz_verify(struct hpz *hpz, const char *pool, int64_t timeout_ms, struct hpz_verify_result *result)
+{
+	struct hpz_wire_verify wire = {.size = sizeof(wire), .timeout_ms = timeout_ms};
+	struct hpz_wire_verified verified;
+	struct api_reply reply = {0};
+	const char *why;
+
+	int error = api_begin_call(hpz);
+	if (error)
+		return error;
+	if (!result)
+		return api_fail(hpz, HPZ_ERR_INVALID, "there is no place for the result");
+	if (pool && (strlen(pool) > sizeof(wire.pool) || !*pool))
+		return api_fail(hpz, HPZ_ERR_NO_POOL, "no pool can have this name");
+	if (pool)
+		memcpy(wire.pool, pool, strlen(pool));
+	error = proto_check_verify(&wire, &why);
+	if (error)
+		return api_fail(hpz, error, "%s", why);
+	error = api_call(hpz, HPZ_OP_VERIFY, &wire, sizeof(wire), HPZ_FOREVER, &reply);
+	if (error)
+		return error;
+	if (!api_read(&reply.payload, &verified, sizeof(verified)) || verified.reserved || reply.payload.left)
+		return api_fail_protocol(hpz, "a malformed answer to verify");
+	struct hpz_verify_result ours = {
+	        .segments = verified.segments,
+	        .pages = verified.pages,
+	        .bytes = verified.bytes,
+	        .hits = verified.hits,
+	        .left = verified.left,
+	        .hit_segment = verified.hit_segment,
+	        .hit_offset = verified.hit_offset,
+	};
+	proto_get_text(verified.hit_pool, sizeof(verified.hit_pool), ours.hit_pool);
+	return api_put_struct(result, &ours, sizeof(ours));
 }

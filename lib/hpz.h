@@ -188,6 +188,12 @@ HPZ_PUBLIC void hpz_unmap(struct hpz_lease *lease);
 
 /* Flags of hpz_release(). */
 #define HPZ_RELEASE_WAIT 1u /* wait until every segment is clean again or given back to the kernel */
+/*
+ * Do not wait for whoever still holds the memory: it is never reused, its names are removed, and its pages
+ * are orphans until the kernel has them back. The holder is not disturbed. Also for a lease that is returning
+ * already.
+ */
+#define HPZ_RELEASE_FORCE 2u
 
 /*
  * Ends a lease. Success says that it is closed, not that its memory is proven free: for that HPZ_RELEASE_WAIT
@@ -220,7 +226,9 @@ enum hpz_lease_state {
 	HPZ_STATE_OFFERED = 1, /* sent, receipt not confirmed, not yet opened */
 	HPZ_STATE_LEASED = 2,
 	HPZ_STATE_RETURNING = 3, /* ended, but its memory is not proven free */
-	HPZ_STATE_ENDED = 4
+	HPZ_STATE_ENDED = 4,
+	/* Its lease has ended and its file is gone, but somebody holds its pages. */
+	HPZ_STATE_ORPHANED = 5
 };
 
 struct hpz_lease_info {
@@ -240,6 +248,8 @@ struct hpz_lease_info {
 	uint32_t holder_count; /* at most 16 are listed */
 	const char *label;     /* "" none, "?" lost; borrowed from the list */
 	const char *comm;      /* owner's command name when it was granted; borrowed */
+	const char *reason;    /* returning, orphaned: what holds the memory, as "a pinned page"; "" when that
+	                          is not known; borrowed */
 };
 
 struct hpz_holder {
@@ -249,7 +259,10 @@ struct hpz_holder {
 	const char *comm; /* command name; borrowed */
 };
 
-/* Every lease that has not ended. The caller owns *ret_list: hpz_list_free(). */
+/*
+ * Every lease that has not ended, and behind them the orphans: several may have the same id. The caller owns
+ * *ret_list: hpz_list_free().
+ */
 HPZ_PUBLIC int hpz_list(struct hpz *hpz, struct hpz_lease_list **ret_list);
 HPZ_PUBLIC void hpz_list_free(struct hpz_lease_list *list);
 HPZ_PUBLIC size_t hpz_list_get_count(const struct hpz_lease_list *list);
@@ -302,7 +315,14 @@ struct hpz_pool_status {
 	uint64_t kernel_nr, kernel_free, kernel_resv;
 	uint64_t largest_clean; /* bytes of the largest clean segment */
 	uint32_t clean_segments;
-	uint32_t idle; /* 1: stock full, nothing returning, nobody waiting */
+	uint32_t idle;         /* 1: stock full, nothing returning, nobody waiting */
+	uint64_t orphan_pages; /* of files that are gone, held by somebody; beside `total` */
+	/* since start */
+	uint64_t retired_pages;  /* of segments given up for faulty memory or a byte that was not zero */
+	uint64_t verified_pages; /* read to see that they are zero */
+	uint32_t orphans;        /* files of orphan_pages */
+	uint32_t verify_hits;    /* clean segments with a byte that was not zero */
+	uint32_t sigbus;         /* faults in memory that workers met */
 };
 
 /* What hpzd has and does. The caller owns *ret_status: hpz_status_free(). */
@@ -339,6 +359,26 @@ HPZ_PUBLIC int hpz_wait(struct hpz *hpz, const struct hpz_wait_request *request)
  * Errors: IN_USE (leases are out), TIMEOUT, DENIED, LOST ...
  */
 HPZ_PUBLIC int hpz_drain(struct hpz *hpz, unsigned flags, int64_t timeout_ms, uint32_t *ret_leases);
+
+struct hpz_verify_result {
+	size_t struct_size;
+	uint64_t segments;    /* read to their end, or to what was not zero */
+	uint64_t pages;       /* read */
+	uint64_t bytes;       /* read */
+	uint64_t hits;        /* segments that were not zero: retired, they are handed out to nobody */
+	uint64_t left;        /* segments that were handed out, or gone, before they were read */
+	uint64_t hit_segment; /* of the first hit: its segment, its offset in bytes, its pool */
+	uint64_t hit_offset;
+	char hit_pool[72]; /* "" none */
+};
+
+/*
+ * Has hpzd's workers read all clean memory of a pool (NULL: of all) and waits for that, up to timeout_ms. A
+ * lease that needs the memory meanwhile gets it. A hit is no error of the call. Errors: NO_POOL, TIMEOUT,
+ * DENIED, LOST ...
+ */
+HPZ_PUBLIC int hpz_verify(
+        struct hpz *hpz, const char *pool, int64_t timeout_ms, struct hpz_verify_result *result);
 
 #ifdef __cplusplus
 }

@@ -13,7 +13,7 @@
 
 static_assert(
         HPZ_WIRE_LEASE_FLAGS == (HPZ_LEASE_REOPENABLE | HPZ_LEASE_UNBOUND | HPZ_LEASE_KEEP), "same values");
-static_assert(HPZ_WIRE_RELEASE_FLAGS == HPZ_RELEASE_WAIT, "same values");
+static_assert(HPZ_WIRE_RELEASE_FLAGS == (HPZ_RELEASE_WAIT | HPZ_RELEASE_FORCE), "same values");
 static_assert(HPZ_WIRE_ADOPT_FLAGS == HPZ_LEASE_UNBOUND, "same values");
 static_assert(HPZ_WIRE_DRAIN_FLAGS == HPZ_DRAIN_GIVE_BACK, "same values");
 static_assert(HPZ_WIRE_LABEL == HPZ_LABEL_MAX && HPZ_WIRE_KEY == HPZ_KEY_MAX, "same values");
@@ -242,7 +242,7 @@ int proto_check_adopt(const struct hpz_wire_adopt *adopt, const char **ret_why)
 
 int proto_check_list(const struct hpz_wire_list *list, const char **ret_why)
 {
-	return list->reserved ? proto_refuse_reserved(ret_why) : HPZ_OK;
+	return list->flags & ~HPZ_WIRE_LIST_MORE ? proto_refuse_reserved(ret_why) : HPZ_OK;
 }
 
 int proto_check_wait(const struct hpz_wire_wait *wait, const char **ret_why)
@@ -253,6 +253,16 @@ int proto_check_wait(const struct hpz_wire_wait *wait, const char **ret_why)
 		return proto_refuse(
 		        HPZ_ERR_INVALID, "the pool's name is not UTF-8 without control characters", ret_why);
 	return proto_check_timeout(wait->timeout_ms, ret_why);
+}
+
+int proto_check_verify(const struct hpz_wire_verify *verify, const char **ret_why)
+{
+	if (verify->reserved)
+		return proto_refuse_reserved(ret_why);
+	if (!proto_is_text(verify->pool, sizeof(verify->pool)))
+		return proto_refuse(
+		        HPZ_ERR_INVALID, "the pool's name is not UTF-8 without control characters", ret_why);
+	return proto_check_timeout(verify->timeout_ms, ret_why);
 }
 
 int proto_check_drain(const struct hpz_wire_drain *drain, const char **ret_why)

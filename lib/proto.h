@@ -29,7 +29,16 @@
  * the most there is. A client that sends descriptors is disconnected.
  *
  * LIST comes in pages: the reply says the cursor to ask with for the next page, 0 at the end. A lease's
- * records (one LEASE, then its SEGMENTs and HOLDERs) are never split over two pages.
+ * records (one LEASE, then its SEGMENTs and HOLDERs) are never split over two pages. With HPZ_WIRE_LIST_MORE
+ * a LEASE record of one that is returning says why (`reason`), and after the leases come orphans: LEASE
+ * records of state ORPHANED, without segments and holders; several may have the same id, that of the lease
+ * they were part of, and `given` is what is still held.
+ *
+ * RELEASE with HPZ_RELEASE_FORCE does not wait for who still holds the memory: its names are removed, its
+ * pages are orphans until the kernel has them back.
+ *
+ * VERIFY reads all clean memory of a pool, or of all, and is answered when that is done: how much was read,
+ * and what was not zero.
  *
  * Strings are UTF-8 in fixed arrays, padded with zero bytes; one that fills its array has no NUL.
  */
@@ -69,8 +78,9 @@ enum hpz_wire_op {
 	HPZ_OP_LIST = 7,
 	HPZ_OP_WAIT = 8,
 	HPZ_OP_DRAIN = 9,
+	HPZ_OP_VERIFY = 11, /* 10 belongs to another request */
 };
-#define HPZ_OP_LAST HPZ_OP_DRAIN
+#define HPZ_OP_LAST HPZ_OP_VERIFY
 
 #define HPZ_WIRE_REPLY 1u /* head.flags */
 
@@ -183,7 +193,7 @@ struct hpz_wire_ack {
 };
 static_assert(sizeof(struct hpz_wire_ack) == 16, "wire");
 
-#define HPZ_WIRE_RELEASE_FLAGS 1u
+#define HPZ_WIRE_RELEASE_FLAGS 3u
 
 struct hpz_wire_release {
 	uint32_t size;
@@ -212,9 +222,11 @@ struct hpz_wire_adopt {
 };
 static_assert(sizeof(struct hpz_wire_adopt) == 24, "wire");
 
+#define HPZ_WIRE_LIST_MORE 1u /* orphans and reasons, too */
+
 struct hpz_wire_list {
 	uint32_t size;
-	uint32_t reserved;
+	uint32_t flags;  /* HPZ_WIRE_LIST_* */
 	uint64_t cursor; /* 0: from the start */
 };
 static_assert(sizeof(struct hpz_wire_list) == 16, "wire");
@@ -247,8 +259,9 @@ struct hpz_wire_lease_record {
 	uint32_t reserved;
 	char label[HPZ_WIRE_LABEL];
 	char comm[16];
+	char reason[HPZ_WIRE_NAME]; /* returning, orphaned: what holds the memory; "": nothing known */
 };
-static_assert(sizeof(struct hpz_wire_lease_record) == 232, "wire");
+static_assert(sizeof(struct hpz_wire_lease_record) == 296, "wire");
 
 struct hpz_wire_holder {
 	uint32_t size;
@@ -303,8 +316,17 @@ struct hpz_wire_pool {
 	char name[HPZ_WIRE_NAME];
 	char mount[HPZ_WIRE_PATH];
 	char message[HPZ_WIRE_TEXT];
+	/* pages of files that are gone, held by somebody; beside `total` */
+	uint64_t orphan_pages;
+	/* since start */
+	uint64_t retired_pages; /* of segments given up for faulty memory or a byte that was not zero */
+	uint64_t verified_pages;
+	uint32_t orphans;     /* files */
+	uint32_t verify_hits; /* clean segments with a byte that was not zero */
+	uint32_t sigbus;      /* faults in memory that workers met */
+	uint32_t reserved;
 };
-static_assert(sizeof(struct hpz_wire_pool) == 968, "wire");
+static_assert(sizeof(struct hpz_wire_pool) == 1008, "wire");
 
 struct hpz_wire_wait {
 	uint32_t size;
@@ -323,6 +345,30 @@ struct hpz_wire_drain {
 	int64_t timeout_ms;
 };
 static_assert(sizeof(struct hpz_wire_drain) == 16, "wire");
+
+struct hpz_wire_verify {
+	uint32_t size;
+	uint32_t reserved;
+	int64_t timeout_ms;
+	char pool[HPZ_WIRE_NAME]; /* "": all */
+};
+static_assert(sizeof(struct hpz_wire_verify) == 80, "wire");
+
+/* Reply to VERIFY. */
+struct hpz_wire_verified {
+	uint32_t size;
+	uint32_t reserved;
+	uint64_t segments; /* read to their end, or to what was not zero */
+	uint64_t pages;    /* read */
+	uint64_t bytes;    /* read */
+	uint64_t hits;     /* segments that were not zero */
+	uint64_t left;     /* segments that were handed out, or gone, before they were read */
+	/* of the first hit: */
+	uint64_t hit_segment;
+	uint64_t hit_offset;          /* bytes */
+	char hit_pool[HPZ_WIRE_NAME]; /* "": none */
+};
+static_assert(sizeof(struct hpz_wire_verified) == 128, "wire");
 
 /*
  * ---- proto.c: looks at bytes, does no I/O; every function returns 0 or enum hpz_error ----
@@ -360,6 +406,7 @@ int proto_check_adopt(const struct hpz_wire_adopt *adopt, const char **ret_why);
 int proto_check_list(const struct hpz_wire_list *list, const char **ret_why);
 int proto_check_wait(const struct hpz_wire_wait *wait, const char **ret_why);
 int proto_check_drain(const struct hpz_wire_drain *drain, const char **ret_why);
+int proto_check_verify(const struct hpz_wire_verify *verify, const char **ret_why);
 int proto_check_ack(const struct hpz_wire_ack *ack, const char **ret_why);
 int proto_check_empty(const struct hpz_wire_empty *empty, const char **ret_why);
 

@@ -246,13 +246,13 @@ static void test_trim(void **state)
 
 /* ---- the probe ---- */
 
-static enum worker_verdict probe(int fd)
+static enum proof_result probe(int fd)
 {
 	struct worker_job job = make_job(WORKER_PROBE, 1);
 	struct worker_done done = run(&job, fd);
 
 	assert_int_equal(done.error, 0);
-	return (enum worker_verdict)done.verdict;
+	return done.proof.result;
 }
 
 static int open_again(int fd, int flags)
@@ -271,22 +271,22 @@ static void test_probe(void **state)
 	struct worker_job fill = make_job(WORKER_FILL, 1);
 
 	assert_int_equal(run(&fill, fd).error, 0);
-	assert_int_equal(probe(fd), WORKER_FREE);
+	assert_int_equal(probe(fd), PROOF_FREE);
 	/* Opened elsewhere, whichever way. */
 	static const int modes[] = {O_RDONLY, O_WRONLY, O_RDWR};
 	for (size_t i = 0; i < ARRAY_SIZE(modes); i++) {
 		int other = open_again(fd, modes[i]);
-		assert_int_equal(probe(fd), WORKER_IN_USE);
+		assert_int_equal(probe(fd), PROOF_IN_USE);
 		close(other);
-		assert_int_equal(probe(fd), WORKER_FREE);
+		assert_int_equal(probe(fd), PROOF_FREE);
 	}
 	/* Mapped and closed. */
 	int other = open_again(fd, O_RDWR);
 	void *start = map_file(other, 1);
 	close(other);
-	assert_int_equal(probe(fd), WORKER_IN_USE);
+	assert_int_equal(probe(fd), PROOF_IN_USE);
 	munmap(start, HUGE_PAGE);
-	assert_int_equal(probe(fd), WORKER_FREE);
+	assert_int_equal(probe(fd), PROOF_FREE);
 	/* In a socket that nobody reads. */
 	int pair[2];
 	union {
@@ -305,24 +305,24 @@ static void test_probe(void **state)
 	                         0),
 	        1);
 	close(other);
-	assert_int_equal(probe(fd), WORKER_IN_USE);
+	assert_int_equal(probe(fd), PROOF_IN_USE);
 	close(pair[0]);
 	close(pair[1]);
-	assert_int_equal(probe(fd), WORKER_FREE);
+	assert_int_equal(probe(fd), PROOF_FREE);
 	/* A copy of our own is ours. */
 	int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-	assert_int_equal(probe(fd), WORKER_FREE);
+	assert_int_equal(probe(fd), PROOF_FREE);
 	close(copy);
 	/* A second name is somebody's. */
 	char path[PATH_MAX], second[PATH_MAX];
 	temp_path(huge.dir, "probed", path);
 	temp_path(huge.dir, "second", second);
 	assert_int_equal(link(path, second), 0);
-	assert_int_equal(probe(fd), WORKER_IN_USE);
+	assert_int_equal(probe(fd), PROOF_IN_USE);
 	struct worker_job job = make_job(WORKER_PROBE, 1);
 	job.max_links = 2;
 	struct worker_done done = run(&job, fd);
-	assert_int_equal(done.verdict, WORKER_FREE);
+	assert_int_equal(done.proof.result, PROOF_FREE);
 	assert_int_equal(done.links, 2);
 	assert_int_equal(done.allocated, 1);
 	remove_file("second");
@@ -330,7 +330,7 @@ static void test_probe(void **state)
 	other = open_again(fd, O_RDWR | O_NONBLOCK);
 	close(other);
 	remove_file("probed");
-	assert_int_equal(probe(fd), WORKER_FREE);
+	assert_int_equal(probe(fd), PROOF_FREE);
 	close(fd);
 }
 
@@ -340,7 +340,7 @@ static void test_probe_of_memfd(void **state)
 	int fd = memfd_create("huge", MFD_CLOEXEC | MFD_HUGETLB);
 
 	assert_true(fd >= 0);
-	assert_int_not_equal(probe(fd), WORKER_FREE);
+	assert_int_not_equal(probe(fd), PROOF_FREE);
 	close(fd);
 }
 
@@ -351,7 +351,7 @@ static void test_probe_of_another_file(void **state)
 	struct worker_done done = run(&job, fd);
 
 	assert_int_equal(done.error, -EMEDIUMTYPE);
-	assert_int_equal(done.verdict, WORKER_NO_VERDICT);
+	assert_int_equal(done.proof.result, PROOF_CANNOT_TELL);
 	close(fd);
 }
 
@@ -373,21 +373,21 @@ static void test_shield(void **state)
 	job.links = 1;
 	struct worker_done done = run_in_dir(&job, fd, store->out_fd);
 	assert_int_equal(done.error, 0);
-	assert_int_equal(done.verdict, WORKER_FREE);
+	assert_int_equal(done.proof.result, PROOF_FREE);
 	assert_int_equal(done.links, 1);
 	assert_int_equal(fstat(fd, &st), 0);
 	assert_true(st.st_uid == 0 && st.st_gid == 0 && st.st_mode == S_IFREG);
 	assert_int_equal(access(token_path, F_OK), -1);
 	/* Again, with links gone already: the same. */
 	done = run_in_dir(&job, fd, store->out_fd);
-	assert_true(done.error == 0 && done.verdict == WORKER_FREE);
+	assert_true(done.error == 0 && done.proof.result == PROOF_FREE);
 	/* One name more than the hand-over made: somebody still has it. */
 	assert_int_equal(link(path, token_path), -1);
 	char own[PATH_MAX];
 	temp_path(huge.dir, "own", own);
 	assert_int_equal(link(path, own), 0);
 	done = run_in_dir(&job, fd, store->out_fd);
-	assert_true(done.error == 0 && done.verdict == WORKER_IN_USE && done.links == 2);
+	assert_true(done.error == 0 && done.proof.result == PROOF_IN_USE && done.links == 2);
 	remove_file("own");
 	remove_file("shielded");
 	close(fd);

@@ -24,6 +24,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -328,6 +329,35 @@ static void do_touch(const char *argument)
 	succeed();
 }
 
+/* A pipe keeps a page of the memory (the first at OFFSET), though nothing is mapped or open any more. */
+static void do_pin(const char *argument)
+{
+	size_t offset = strtoull(argument, NULL, 0);
+	struct iovec part = {memory + offset, 4096};
+	static int pipe_fds[2] = {-1, -1};
+
+	if (pipe_fds[0] < 0 && pipe2(pipe_fds, O_CLOEXEC) < 0)
+		fail_errno("pipe");
+	else if (offset >= memory_length || vmsplice(pipe_fds[1], &part, 1, 0) < 0)
+		fail_errno("vmsplice");
+	else
+		succeed();
+}
+
+/* Keeps the name of the first file, or of PATH, and nothing else. */
+static void do_hold_name(const char *argument)
+{
+	char path[512];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd_count ? fds[0] : -1);
+	if (*argument)
+		snprintf(path, sizeof(path), "%.*s", (int)strcspn(argument, "\n"), argument);
+	if (open(path, O_PATH | O_CLOEXEC) < 0)
+		fail_errno(path);
+	else
+		succeed();
+}
+
 /* Takes a file lease (F_SETLEASE), as hpzd's own proof does. */
 static void do_setlease(const char *argument)
 {
@@ -471,6 +501,8 @@ static const struct command {
         {"allocate", "OFFSET LENGTH", do_allocate, NEED_FILE},
         {"truncate", "LENGTH", do_truncate, NEED_FILE},
         {"loop-punch", "", do_loop_punch, NEED_FILE},
+        {"pin", "OFFSET", do_pin, NEED_MEMORY},
+        {"hold-name", "[PATH]", do_hold_name, NEED_NOTHING},
         {"setlease", "", do_setlease, NEED_FILE},
         {"reopen", "", do_reopen, NEED_FILE},
         {"release", "[wait]", do_release, NEED_HPZ},

@@ -53,15 +53,20 @@ void harness_open(void (*send)(struct session *session, struct request_reply *re
 	assert_int_equal(uv_loop_init(&harness.loop), 0);
 	assert_int_equal(crew_init(&harness.loop, program, &harness.crew), 0);
 	crew_set_hold(harness.crew, true);
+	harness.prover = prover_new(harness.crew, on_changed, NULL);
+	assert_non_null(harness.prover);
 	assert_int_equal(lease_init_table(&harness.leases), 0);
 	assert_int_equal(
-	        handoff_init(&harness.loop, harness.crew, &harness.leases, &handoff, &harness.handoff), 0);
-	reconcile_init(&harness.reconcile, &harness.loop, store_get_host(), harness.crew, harness.handoff,
-	        &harness.leases, &reconcile);
+	        handoff_init(&harness.loop, harness.crew, harness.prover, &harness.leases, &handoff,
+	                &harness.handoff),
+	        0);
+	reconcile_init(&harness.reconcile, &harness.loop, store_get_host(), harness.crew, harness.prover,
+	        harness.handoff, &harness.leases, &reconcile);
 	harness.reconcile.stores = &harness.stores;
 	request_init(&harness.requests, &harness.loop, store_get_host(), harness.crew, &harness.leases,
 	        harness.handoff, &harness.reconcile, send ? send : session_send);
 	assert_int_equal(journal_open(harness.dir, BOOT_ID, on_record, NULL, NULL, &harness.journal), 0);
+	prover_set_journal(harness.prover, harness.journal);
 	assert_int_equal(lease_finish_adoption(&harness.leases, harness.journal), 0);
 	reconcile_start(&harness.reconcile, harness.journal, "auto");
 	crew_set_hold(harness.crew, true); /* reconcile_start has looked for leftovers and let go */
@@ -98,6 +103,7 @@ void harness_close(void)
 		pool_close(harness.reconcile.pools[i]);
 	reconcile_deinit(&harness.reconcile);
 	handoff_free(harness.handoff);
+	prover_free(harness.prover);
 	lease_deinit_table(&harness.leases);
 	crew_free(harness.crew);
 	journal_close(harness.journal);

@@ -17,6 +17,7 @@ struct harness {
 	struct host host;
 	struct list stores;
 	struct crew *crew;
+	struct prover *prover;
 	struct lease_table leases;
 	struct handoff *handoff;
 	struct journal *journal;

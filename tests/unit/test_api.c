@@ -450,6 +450,13 @@ static int call_drain(struct hpz *hpz)
 	return hpz_drain(hpz, 0, 0, NULL);
 }
 
+static int call_verify(struct hpz *hpz)
+{
+	struct hpz_verify_result result = {.struct_size = sizeof(result)};
+
+	return hpz_verify(hpz, NULL, 0, &result);
+}
+
 static const struct {
 	uint16_t op;
 	call_fn *call;
@@ -462,6 +469,7 @@ static const struct {
         {HPZ_OP_STATUS, call_status},
         {HPZ_OP_WAIT, call_wait},
         {HPZ_OP_DRAIN, call_drain},
+        {HPZ_OP_VERIFY, call_verify},
 };
 
 /* Makes the call, gives the answer. A broken protocol ends the connection, anything else leaves it; nothing
@@ -834,7 +842,7 @@ static void test_requests_that_are_not_sent(void **state)
 	adopt.flags = HPZ_LEASE_KEEP;
 	assert_int_equal(hpz_adopt(hpz, 1, &adopt, &lease), HPZ_ERR_UNSUPPORTED);
 	assert_int_equal(hpz_release(hpz, 0, 0, 0), HPZ_ERR_INVALID);
-	assert_int_equal(hpz_release(hpz, 1, 2, 0), HPZ_ERR_UNSUPPORTED);
+	assert_int_equal(hpz_release(hpz, 1, 4, 0), HPZ_ERR_UNSUPPORTED);
 	assert_int_equal(hpz_release(hpz, 1, 0, -2), HPZ_ERR_INVALID);
 	assert_int_equal(hpz_drain(hpz, 2, 0, NULL), HPZ_ERR_UNSUPPORTED);
 	assert_int_equal(hpz_drain(hpz, 0, -2, NULL), HPZ_ERR_INVALID);
@@ -1216,6 +1224,93 @@ static void test_drain_counts(void **state)
 	fake_join(&fake);
 }
 
+/* ---- verify ---- */
+
+static void serve_verify(struct fake *fake, void *data)
+{
+	struct hpz_wire_verify verify;
+	struct hpz_wire_verified verified = {.size = sizeof(verified),
+	        .segments = 5,
+	        .pages = 40,
+	        .bytes = 80 << 20,
+	        .hits = 1,
+	        .left = 2,
+	        .hit_segment = 77,
+	        .hit_offset = 4097,
+	        .hit_pool = "two"};
+
+	fake_accept(fake);
+	fake_expect(fake, HPZ_OP_VERIFY, &verify, sizeof(verify));
+	if (strcmp(verify.pool, "two") != 0 || verify.timeout_ms != 9)
+		fake_fail(fake, "another verify than was asked for");
+	fake_reply(fake, HPZ_OP_VERIFY, 0, &verified, sizeof(verified), NULL, 0);
+	fake_expect(fake, HPZ_OP_VERIFY, &verify, sizeof(verify));
+	fake_reply_error(fake, HPZ_OP_VERIFY, HPZ_ERR_TIMEOUT, 0, "1 of 5");
+	fake_expect_end(fake);
+}
+
+static void test_verify(void **state)
+{
+	struct hpz_verify_result result = {.struct_size = sizeof(result)};
+	struct fake fake;
+	struct hpz *hpz;
+
+	fake_start(&fake, serve_verify, NULL);
+	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
+	/* Never sent. */
+	assert_int_equal(hpz_verify(hpz, "", 0, &result), HPZ_ERR_NO_POOL);
+	assert_int_equal(hpz_verify(hpz, NULL, -2, &result), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_verify(hpz, NULL, 0, NULL), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_verify(hpz, "two", 9, &result), HPZ_OK);
+	assert_int_equal(result.segments, 5);
+	assert_int_equal(result.pages, 40);
+	assert_int_equal(result.bytes, 80 << 20);
+	assert_int_equal(result.hits, 1);
+	assert_int_equal(result.left, 2);
+	assert_int_equal(result.hit_segment, 77);
+	assert_int_equal(result.hit_offset, 4097);
+	assert_string_equal(result.hit_pool, "two");
+	result.segments = 99;
+	assert_int_equal(hpz_verify(hpz, "two", 9, &result), HPZ_ERR_TIMEOUT);
+	assert_int_equal(result.segments, 99);
+	hpz_close(hpz);
+	fake_join(&fake);
+}
+
+/* An hpzd that knows of no orphans refuses to be asked for them, and is asked again without. */
+static void serve_old_list(struct fake *fake, void *data)
+{
+	struct hpz_wire_listed listed = {.size = sizeof(listed)};
+	struct hpz_wire_list list;
+
+	fake_accept(fake);
+	fake_expect(fake, HPZ_OP_LIST, &list, sizeof(list));
+	if (list.flags != HPZ_WIRE_LIST_MORE)
+		fake_fail(fake, "orphans were not asked for");
+	fake_reply_error(fake, HPZ_OP_LIST, HPZ_ERR_UNSUPPORTED, 0, "what?");
+	fake_expect(fake, HPZ_OP_LIST, &list, sizeof(list));
+	if (list.flags != 0)
+		fake_fail(fake, "asked again for what was refused");
+	fake_reply(fake, HPZ_OP_LIST, 0, &listed, sizeof(listed), NULL, 0);
+	fake_expect_end(fake);
+}
+
+static void test_list_of_an_older_hpzd(void **state)
+{
+	struct hpz_lease_list *list = NULL;
+	struct fake fake;
+	struct hpz *hpz;
+
+	fake_start(&fake, serve_old_list, NULL);
+	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
+	assert_int_equal(hpz_list(hpz, &list), HPZ_OK);
+	assert_int_equal(hpz_list_get_count(list), 0);
+	assert_string_equal(hpz_get_error_text(hpz), "");
+	hpz_list_free(list);
+	hpz_close(hpz);
+	fake_join(&fake);
+}
+
 /* ---- status ---- */
 
 struct status_payload {
@@ -1455,7 +1550,7 @@ static void test_spoiled_lists(void **state)
 	SPOILED(lease.record, HPZ_RECORD_SEGMENT);
 	SPOILED(lease.id, 0);
 	SPOILED(lease.state, 0);
-	SPOILED(lease.state, 5);
+	SPOILED(lease.state, 6);
 	SPOILED(lease.deliver, 2);
 	SPOILED(lease.pid, -1);
 	SPOILED(lease.segments, 1);
@@ -1766,6 +1861,8 @@ int main(void)
 	        cmocka_unit_test(test_release_answers),
 	        cmocka_unit_test(test_empty_answers),
 	        cmocka_unit_test(test_drain_counts),
+	        cmocka_unit_test(test_verify),
+	        cmocka_unit_test(test_list_of_an_older_hpzd),
 	        cmocka_unit_test(test_status),
 	        cmocka_unit_test(test_spoiled_status),
 	        cmocka_unit_test(test_list_of_pages),

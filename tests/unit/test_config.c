@@ -243,7 +243,7 @@ static const struct {
         {"[hpzd]\nloglevel = info\n", "2: unknown key `loglevel` in [hpzd], did you mean `log_level`?"},
         {"[pool a]\npagesize = 2M\n", "2: unknown key `pagesize` in [pool], did you mean `page_size`?"},
         {"[pool a]\nmethod = stosb\n", "2: unknown key `method` in [pool], which has page_size, node, pages, "
-                                       "max_pages, mount, raise, reuse, stock"},
+                                       "max_pages, mount, raise, reuse, verify, stock"},
         {"[clear]\nrate = 1G\n", "2: unknown key `rate` in [clear], which has method"},
         {"[hpzd]\n= 3\n", "2: unknown key `` in [hpzd], which has socket, socket_group, run_dir, log_level"},
         {"[hpzd]\nsocket = /a\nsocket = /a\n", "3: `socket` for the second time, first in line 2"},

@@ -465,7 +465,8 @@ static void test_check_others(void **state)
 {
 	const struct hpz_wire_release release = {.size = sizeof(release), .id = 1};
 	CHECK(release, release, flags, HPZ_RELEASE_WAIT, HPZ_OK);
-	CHECK(release, release, flags, 2, HPZ_ERR_UNSUPPORTED);
+	CHECK(release, release, flags, HPZ_RELEASE_FORCE | HPZ_RELEASE_WAIT, HPZ_OK);
+	CHECK(release, release, flags, 4, HPZ_ERR_UNSUPPORTED);
 	CHECK(release, release, id, 0, HPZ_ERR_INVALID);
 	CHECK(release, release, timeout_ms, -1, HPZ_OK);
 	CHECK(release, release, timeout_ms, -2, HPZ_ERR_INVALID);
@@ -481,7 +482,8 @@ static void test_check_others(void **state)
 
 	const struct hpz_wire_list list = {.size = sizeof(list)};
 	CHECK(list, list, cursor, UINT64_MAX, HPZ_OK);
-	CHECK(list, list, reserved, 1, HPZ_ERR_UNSUPPORTED);
+	CHECK(list, list, flags, HPZ_WIRE_LIST_MORE, HPZ_OK);
+	CHECK(list, list, flags, 2, HPZ_ERR_UNSUPPORTED);
 
 	const struct hpz_wire_wait wait = {.size = sizeof(wait), .pool = "2m"};
 	CHECK(wait, wait, clean, UINT64_MAX, HPZ_OK);
@@ -490,6 +492,13 @@ static void test_check_others(void **state)
 	CHECK(wait, wait, timeout_ms, INT64_MIN, HPZ_ERR_INVALID);
 	CHECK(wait, wait, pool[0], '\x01', HPZ_ERR_INVALID);
 	CHECK(wait, wait, pool[9], 'x', HPZ_ERR_INVALID);
+
+	const struct hpz_wire_verify verify = {.size = sizeof(verify), .pool = "2m"};
+	CHECK(verify, verify, reserved, 1, HPZ_ERR_UNSUPPORTED);
+	CHECK(verify, verify, timeout_ms, -1, HPZ_OK);
+	CHECK(verify, verify, timeout_ms, -2, HPZ_ERR_INVALID);
+	CHECK(verify, verify, pool[0], '\x01', HPZ_ERR_INVALID);
+	CHECK(verify, verify, pool[9], 'x', HPZ_ERR_INVALID);
 
 	const struct hpz_wire_drain drain = {.size = sizeof(drain)};
 	CHECK(drain, drain, flags, HPZ_DRAIN_GIVE_BACK, HPZ_OK);

@@ -107,7 +107,7 @@ static void test_fill(void **state)
 
 	assert_int_equal(done.error, 0);
 	assert_int_equal(done.bytes, 7 * STORE_PAGE);
-	assert_int_equal(done.verdict, WORKER_NO_VERDICT);
+	assert_int_equal(done.proof.reason, PROOF_NO_REASON);
 	assert_int_equal(atomic_load(&control.bytes), 7 * STORE_PAGE);
 	assert_int_equal(atomic_load(&control.batches), 1);
 	expect_file(fd, 7, 7);
@@ -450,7 +450,7 @@ static void test_shield(void **state)
 	/* Not a huge page: no verdict, but everything before it has happened. */
 	struct worker_done done = run_in_dir(&job, fd, dir);
 	assert_int_equal(done.error, -EMEDIUMTYPE);
-	assert_int_equal(done.verdict, WORKER_NO_VERDICT);
+	assert_int_equal(done.proof.reason, PROOF_NO_REASON);
 	assert_int_equal(fstat(fd, &st), 0);
 	assert_int_equal(st.st_mode, S_IFREG);
 	assert_true(st.st_uid == geteuid() && st.st_gid == getegid());

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* bench.h - what the benchmarks of hpzctl share. They measure parts of hpzd by themselves, without hpzd. */
+#ifndef HPZ_BENCH_H
+#define HPZ_BENCH_H
+
+#include "hpzctl.h"
+
+#define BENCH_ROUNDS_MAX 1000
+
+/* Sorted in place; the median, and how far the middle half of the rounds spreads around it, as a part of it.
+ */
+double bench_get_median(double *figures, size_t count);
+double bench_get_spread(const double *sorted, size_t count);
+
+int bench_proof(struct hpzctl *ctl, int argc, char **argv);
+
+#endif

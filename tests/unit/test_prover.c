@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* test_prover.c - what is known of the proof, from the journal and before a lesson: which source is in force.
+ */
+#include "temp.h"
+#include "prover.h"
+
+#define PAGE ((uint64_t)2 << 20)
+
+static uv_loop_t loop;
+static struct crew *crew;
+static struct prover *prover;
+static unsigned changes;
+
+static void note_change(void *user)
+{
+	changes++;
+}
+
+static int set_up(void **state)
+{
+	changes = 0;
+	uv_loop_init(&loop);
+	assert_int_equal(crew_init(&loop, "/bin/false", &crew), 0);
+	prover = prover_new(crew, note_change, NULL);
+	assert_non_null(prover);
+	return 0;
+}
+
+static void ignore(void *user)
+{
+}
+
+static int tear_down(void **state)
+{
+	prover_close(prover);
+	crew_stop(crew, ignore, NULL);
+	uv_run(&loop, UV_RUN_DEFAULT);
+	prover_free(prover);
+	crew_free(crew);
+	assert_int_equal(uv_loop_close(&loop), 0);
+	return 0;
+}
+
+static void test_nothing_known(void **state)
+{
+	int program = 5;
+
+	assert_int_equal(prover_get_lesson(prover, PAGE), PROVER_LESSON_DUE);
+	assert_true(prover_needs_page(prover, PAGE));
+	assert_null(prover_find(prover, PAGE, &program));
+	assert_int_equal(program, -1);
+	assert_string_equal(prover_get_source(prover), "f_setlease");
+	assert_string_equal(prover_get_gap(prover), "");
+	prover_note_no_lease(prover);
+	assert_string_equal(prover_get_source(prover), "none");
+}
+
+/* Facts of this boot save the page, but prove nothing without the program. */
+static void test_facts_of_the_journal(void **state)
+{
+	struct journal_facts facts = {sizeof facts, 512, PAGE, 1, 0, 1, 2, 512, 0};
+	int program;
+
+	/* Of an hpzd that did not learn all. */
+	prover_read_record(prover, JOURNAL_FACTS, &facts, sizeof facts);
+	assert_true(prover_needs_page(prover, PAGE));
+	facts.unlinked_names = 1;
+	prover_read_record(prover, JOURNAL_FACTS, &facts, sizeof facts - 1);
+	assert_true(prover_needs_page(prover, PAGE));
+	prover_read_record(prover, JOURNAL_STATE, &facts, sizeof facts);
+	assert_true(prover_needs_page(prover, PAGE));
+	prover_read_record(prover, JOURNAL_FACTS, &facts, sizeof facts);
+	assert_false(prover_needs_page(prover, PAGE));
+	assert_true(prover_needs_page(prover, PAGE * 512));
+	assert_int_equal(prover_get_lesson(prover, PAGE), PROVER_LESSON_DUE);
+	assert_null(prover_find(prover, PAGE, &program));
+	assert_int_equal(program, -1);
+	assert_string_equal(prover_get_source(prover), "f_setlease");
+}
+
+/* More page sizes than there is room for cost nothing but their own proof. */
+static void test_many_page_sizes(void **state)
+{
+	for (uint64_t i = 0; i < 20; i++) {
+		struct journal_facts facts = {sizeof facts, 1, PAGE << i, 1, 0, 1, 2, 1, 1};
+		prover_read_record(prover, JOURNAL_FACTS, &facts, sizeof facts);
+	}
+	assert_false(prover_needs_page(prover, PAGE));
+	assert_true(prover_needs_page(prover, PAGE << 19));
+}
+
+static void on_later(uv_timer_t *timer)
+{
+	uv_stop(timer->loop);
+}
+
+/* The helper dies over it: that is told, and tried again later. */
+static void test_lesson_that_fails(void **state)
+{
+	struct segment_store store = {
+	        .page_size = PAGE, .format_fd = open("/", O_RDONLY | O_CLOEXEC), .workers_fd = -1};
+	static uv_timer_t timer;
+
+	prover_learn(prover, &store);
+	assert_int_equal(prover_get_lesson(prover, PAGE), PROVER_LESSON_RUNNING);
+	uv_timer_init(&loop, &timer);
+	uv_timer_start(&timer, on_later, 300, 0);
+	uv_run(&loop, UV_RUN_DEFAULT);
+	uv_close((uv_handle_t *)&timer, NULL);
+	assert_int_equal(changes, 1);
+	assert_int_equal(prover_get_lesson(prover, PAGE), PROVER_LESSON_DUE);
+	/* Not at once. */
+	prover_learn(prover, &store);
+	assert_int_equal(prover_get_lesson(prover, PAGE), PROVER_LESSON_DUE);
+	close_fd(store.format_fd);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test_setup_teardown(test_nothing_known, set_up, tear_down),
+	        cmocka_unit_test_setup_teardown(test_facts_of_the_journal, set_up, tear_down),
+	        cmocka_unit_test_setup_teardown(test_many_page_sizes, set_up, tear_down),
+	        cmocka_unit_test_setup_teardown(test_lesson_that_fails, set_up, tear_down),
+	};
+
+	return cmocka_run_group_tests_name("prover", tests, NULL, NULL);
+}
