@@ -40,6 +40,7 @@ struct handoff_lease {
 	enum next next;
 	unsigned attempts;
 	enum proof_reason reason; /* why the last look found it held */
+	enum proof_reason logged_reason;
 	bool was_unused;          /* at the last look */
 	struct crew_job *job;
 	uint64_t job_segment; /* index in lease->segments */
@@ -72,6 +73,7 @@ struct handoff {
 };
 
 static void look(struct handoff_lease *hl);
+static void add_watches(struct handoff_lease *hl);
 static void remove_watches(struct handoff_lease *hl);
 static void probe_unused(struct handoff_lease *hl);
 
@@ -208,6 +210,10 @@ int handoff_link(struct handoff *handoff, struct lease *lease)
 	int r = 0;
 	for (size_t i = 0; r == 0 && i < lease->segment_count; i++)
 		r = link_one(handoff, lease, lease->segments[i]);
+	/* Not before: a watch is a reference that the check of the counts would find. Nobody knows the path
+	 * yet. */
+	if (r == 0)
+		add_watches(lease->handoff);
 	return r;
 }
 
@@ -551,11 +557,16 @@ static void find_holders(struct handoff_lease *hl, size_t index)
 	crew_submit(hl->handoff->crew, job);
 }
 
-static void still_held(struct handoff_lease *hl, size_t index)
+static void still_held(struct handoff_lease *hl, size_t index, enum proof_reason reason)
 {
+	hl->reason = reason;
 	if (list_is_empty(&hl->watches))
 		add_watches(hl);
 	if (hl->attempts >= HOLDERS_ATTEMPT) {
+		if (hl->logged_reason != reason)
+			log_info("lease %" PRIu64 " (%s) is over, but still held by %s", hl->lease->id,
+			        hl->lease->label, proof_get_reason_text(reason));
+		hl->logged_reason = reason;
 		find_holders(hl, index);
 		return;
 	}
@@ -627,8 +638,7 @@ static void on_shielded(struct crew_job *job, const struct worker_done *done, vo
 			give_to_kernel(hl, hl->job_segment);
 		break;
 	case PROOF_IN_USE:
-		hl->reason = done->proof.reason;
-		still_held(hl, hl->job_segment);
+		still_held(hl, hl->job_segment, done->proof.reason);
 		break;
 	case PROOF_CANNOT_TELL:
 		prover_note_no_lease(hl->handoff->prover);
@@ -691,7 +701,7 @@ static void look(struct handoff_lease *hl)
 		return;
 	}
 	if (fd == -EWOULDBLOCK) { /* the holder has a file lease: that is holding it */
-		still_held(hl, index);
+		still_held(hl, index, PROOF_OPEN);
 		return;
 	}
 	int dir = fd >= 0 ? fcntl(segment->pool->store->out_fd, F_DUPFD_CLOEXEC, 3) : -1;
@@ -869,9 +879,9 @@ int handoff_watch(struct handoff *handoff, struct lease *lease, int pidfd)
 		pidfd = find_owner_again(handoff, lease);
 	if (pidfd >= 0)
 		start_owner_poll(lease->handoff, pidfd);
-	if (lease->deliver == HPZ_DELIVER_PATH && lease->state != HPZ_STATE_RETURNING) {
+	if (lease->is_recovered && lease->deliver == HPZ_DELIVER_PATH && lease->state != HPZ_STATE_RETURNING) {
 		add_watches(lease->handoff);
-		if (lease->is_recovered && was_opened_meanwhile(lease))
+		if (was_opened_meanwhile(lease))
 			lease_set_opened(handoff->leases, lease);
 	}
 	plan_first_look(lease->handoff);
