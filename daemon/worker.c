@@ -48,14 +48,10 @@ static void count_batch(struct worker_control *control, uint64_t bytes, uint64_t
 
 /* ---- memory: fill ---- */
 
+/* Also when it has that length: pages may lie beyond the end. */
 static int set_length(int fd, uint64_t bytes)
 {
-	struct stat st;
-	if (fstat(fd, &st) < 0)
-		return -errno;
-	if ((uint64_t)st.st_size != bytes && ftruncate(fd, (off_t)bytes) < 0)
-		return -errno;
-	return 0;
+	return ftruncate(fd, (off_t)bytes) < 0 ? -errno : 0;
 }
 
 /* Allocates what is not there; pages that are there stay as they are. The kernel zeroes what it gives. */
@@ -250,8 +246,7 @@ static int run_shield(const struct worker_job *job, const int fds[WORKER_FDS], s
 	done->links = st.links;
 	if (fds[WORKER_FD_PROGRAM] < 0)
 		return look_by_lease(job, fd, done);
-	/* The file may be longer or shorter than it was: every page it has is looked at. */
-	return proof_look(fds[WORKER_FD_PROGRAM], &job->facts, fd, st.pages, &done->proof);
+	return proof_look(fds[WORKER_FD_PROGRAM], &job->facts, fd, job->length, &done->proof);
 }
 
 static int run_learn(const struct worker_job *job, const int fds[WORKER_FDS], struct worker_done *done)
