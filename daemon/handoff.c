@@ -41,7 +41,7 @@ struct handoff_lease {
 	unsigned attempts;
 	enum proof_reason reason; /* why the last look found it held */
 	enum proof_reason logged_reason;
-	bool was_unused;          /* at the last look */
+	bool was_unused; /* at the last look */
 	struct crew_job *job;
 	uint64_t job_segment; /* index in lease->segments */
 	bool needs_look;      /* something happened while a job ran */
@@ -879,7 +879,8 @@ int handoff_watch(struct handoff *handoff, struct lease *lease, int pidfd)
 		pidfd = find_owner_again(handoff, lease);
 	if (pidfd >= 0)
 		start_owner_poll(lease->handoff, pidfd);
-	if (lease->is_recovered && lease->deliver == HPZ_DELIVER_PATH && lease->state != HPZ_STATE_RETURNING) {
+	if (lease->is_recovered && lease->deliver == HPZ_DELIVER_PATH &&
+	        lease->state != HPZ_STATE_RETURNING) {
 		add_watches(lease->handoff);
 		if (was_opened_meanwhile(lease))
 			lease_set_opened(handoff->leases, lease);
