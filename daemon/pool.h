@@ -66,6 +66,11 @@ struct pool_segment {
 	void *job;       /* which; NULL: none, or not one that can be stopped */
 	bool is_waiting; /* for pages (a dirty one with holes) or for a retry */
 	unsigned deaths; /* workers lost over it */
+
+	/* Somebody else opened it while it was clean: to be proven free before it is cleared. */
+	bool is_suspect;
+	unsigned looks;         /* that found it held */
+	uint64_t not_before_ns; /* the next look; CLOCK_MONOTONIC */
 };
 
 struct pool {

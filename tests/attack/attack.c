@@ -265,12 +265,18 @@ static bool hold_mode_3(void)
 	return name_fd >= 0 && drop_ordinary();
 }
 
-/* Opens it as soon as that works again: while the lease ends, and ever after. */
+/*
+ * Opens it all the time, while the lease ends and ever after. What was let in before the shields and arrives
+ * after them is kept; everything else is in the proof's way only.
+ */
 static void *keep_opening(void *unused)
 {
-	while (!atomic_load(&must_stop)) {
+	while (!atomic_load(&must_stop) && fd < 0) {
+		struct stat st;
 		int descriptor = open(path, O_RDWR | O_CLOEXEC);
-		if (descriptor >= 0)
+		if (descriptor >= 0 && fstat(descriptor, &st) == 0 && (st.st_mode & 0777) == 0)
+			fd = descriptor;
+		else if (descriptor >= 0)
 			close(descriptor);
 	}
 	return NULL;
