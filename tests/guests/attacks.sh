@@ -15,7 +15,7 @@ pages=$(word pages) bpf=$(word bpf) gigabyte=$(word gigabyte) races=$(word races
 size=4M bytes=4194304 page=2M
 [ -z "$gigabyte" ] || size=1G bytes=1073741824 page=1G
 [ -n "$gigabyte" ] || echo "$pages" >/proc/sys/vm/nr_hugepages
-mkdir -p -m 1777 /tmp
+mkdir -p /tmp
 chmod 1777 /tmp
 mkdir /run/huge
 mount -t hugetlbfs -o "pagesize=$page,mode=0711" huge /run/huge || die "no pages of $page"

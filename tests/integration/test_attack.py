@@ -95,7 +95,7 @@ class Attacks(HpzTest):
         """The tenant with its attack prepared, its lease, the inode of its memory; the lease has ended."""
         if name == "O_PATH of the file":
             # Our own name of the file is reached only by a descriptor that hpzd opened.
-            with Hold("--size", SIZE, "--unbound", "--reopenable") as holder:
+            with Hold("--size", SIZE, "--unbound", "--reopenable", "--timeout", 60000) as holder:
                 number = next(entry for entry in os.listdir(f"/proc/{holder.pid}/fd")
                               if "/hpz/1/" in os.readlink(f"/proc/{holder.pid}/fd/{entry}"))
                 descriptor = os.open(f"/proc/{holder.pid}/fd/{number}", os.O_RDWR)
@@ -118,14 +118,20 @@ class Attacks(HpzTest):
         hpzctl("release", lease)
         return tenant, lease, inode
 
-    def try_next_lease(self, tenant, uid):
-        """Another tenant's memory, filled with its secret: what the attacker sees of it, and which memory it was."""
-        lease, path, inode = self.lease(uid, "--keep")
+    def try_next_lease(self, tenant, uid, wanted=None):
+        """Another tenant's memory, that of an inode if it is to be had: what the attacker sees of the secret in it."""
+        leases = [self.lease(uid, "--keep")]
+        while wanted and leases[-1][2] != wanted and len(leases) < POOL_PAGES * 2 * MIB // SIZE:
+            leases.append(self.lease(uid, "--keep"))
+        _, path, inode = leases[-1]
         with Tenant(uid) as other:
             self.assertTrue(other.call("fill", path)["ok"])
             answer = tenant.call("look")
         self.assertTrue(answer["ok"], answer)
-        hpzctl("release", lease, "--wait=60")
+        for lease, _, _ in leases:
+            hpzctl("release", lease)
+        for lease, _, _ in leases:
+            self.wait_ended(lease)
         return answer, inode
 
     def check_clean(self):
@@ -188,7 +194,7 @@ def expect_gap(self, name):
         self.wait_idle()
         answer, next_inode = self.try_next_lease(tenant, TENANT)
         self.assertEqual((answer["secret"], answer["opened"], next_inode == inode), (False, False, False))
-        answer, next_inode = self.try_next_lease(tenant, OTHER)
+        answer, next_inode = self.try_next_lease(tenant, OTHER, inode)
         self.assertEqual(next_inode, inode, "not lent: the manual page calls it a gap, and it is none")
         self.assertFalse(answer["opened"], "a name opens another uid's memory")
         self.assertEqual(answer["secret"], "pin" in name or "buffer" in name)
