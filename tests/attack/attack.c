@@ -573,11 +573,15 @@ static bool start_with(int descriptor)
 	return map_all(PROT_READ | PROT_WRITE);
 }
 
+/* In blocks: an emulated guest with pages of 1 GiB runs this, too. */
 static void soil(const char *text)
 {
+	char block[PIECE + 64];
 	size_t step = strlen(text);
-	for (size_t at = 0; at + step <= length; at += step)
-		memcpy(memory + at, text, step);
+	for (size_t at = 0; at < PIECE; at += step)
+		memcpy(block + at, text, step);
+	for (size_t at = 0; at < length; at += PIECE)
+		memcpy(memory + at, block, PIECE);
 }
 
 static void prepare(const char *name, int descriptor)

@@ -66,7 +66,7 @@ class OtherKernel:
         self.check_attacks(text, 1)
 
     def test_gigabyte(self):
-        text = self.run_guest("hugepagesz=1G hugepages=1 hpz.pages=1 hpz.gigabyte=yes", 3072)
+        text = self.run_guest("hugepagesz=1G hugepages=1 hpz.pages=1 hpz.gigabyte=yes", 4096)
         self.assertIn("TEST proof bpf", text)
         self.check_facts(text, "1048576")
 

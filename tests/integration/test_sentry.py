@@ -46,7 +46,8 @@ class Sentry(HpzTest):
     def test_own_work_is_not_noticed(self):
         for _ in range(5):
             self.check_all_zero()
-        hpzctl("release", Hold("--size", 2 * MIB).id)
+        with Hold("--size", 2 * MIB) as holder:
+            hpzctl("release", holder.id)
         self.wait_clean()
         self.service.restart()
         self.check_all_zero()
