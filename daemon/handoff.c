@@ -100,6 +100,15 @@ int handoff_open_process(pid_t pid, uint64_t start_ticks)
 
 /* ---- the past and the proof ---- */
 
+static bool was_weakly_of(const struct pool_segment *segment, uint32_t uid)
+{
+	for (unsigned i = 0; i < segment->weak_uid_count; i++) {
+		if (segment->weak_uids[i] == uid)
+			return true;
+	}
+	return false;
+}
+
 bool handoff_may_give(const struct handoff *handoff, const struct pool_segment *segment, uint32_t uid)
 {
 	const struct pool *pool = segment->pool;
@@ -108,7 +117,7 @@ bool handoff_may_give(const struct handoff *handoff, const struct pool_segment *
 	/* Found on disk: as good as what its pool demanded all along. */
 	if (segment->proof == POOL_PROOF_UNKNOWN)
 		return pool->config.reuse == CONFIG_REUSE_PROVEN && !pool->was_weak;
-	return pool->config.reuse == CONFIG_REUSE_WEAK && segment->weak_uid != uid;
+	return pool->config.reuse == CONFIG_REUSE_WEAK && !was_weakly_of(segment, uid);
 }
 
 /* Once more before the next owner: whoever could still open it shows as a held name. */
@@ -585,11 +594,15 @@ static void note_weak(struct handoff *handoff, struct pool *pool)
 /* Whether this proof is enough for the next lease, as the operator says. */
 static bool is_reusable(const struct handoff_lease *hl, const struct proof_verdict *proof)
 {
-	switch (hl->lease->segments[hl->job_segment]->pool->config.reuse) {
+	const struct pool_segment *segment = hl->lease->segments[hl->job_segment];
+	switch (segment->pool->config.reuse) {
 	case CONFIG_REUSE_PROVEN:
 		return proof->source == PROOF_BPF;
 	case CONFIG_REUSE_WEAK:
-		return true;
+		/* All who had it must be known, also those before a restart. */
+		return proof->source == PROOF_BPF ||
+		       (segment->weak_uid_count < POOL_WEAK_UIDS &&
+		               (segment->proof != POOL_PROOF_UNKNOWN || segment->generation <= 1));
 	case CONFIG_REUSE_NEVER:
 		return false;
 	}
@@ -611,7 +624,10 @@ static void take_back(struct handoff_lease *hl, size_t index, const struct proof
 		return;
 	}
 	segment->proof = proof->source == PROOF_BPF ? POOL_PROOF_FULL : POOL_PROOF_WEAK;
-	segment->weak_uid = hl->lease->file_uid;
+	if (segment->proof == POOL_PROOF_FULL)
+		segment->weak_uid_count = 0;
+	else
+		segment->weak_uids[segment->weak_uid_count++] = hl->lease->file_uid;
 	if (segment->proof == POOL_PROOF_WEAK)
 		note_weak(hl->handoff, segment->pool);
 	lease_drop_segment(hl->lease, segment);

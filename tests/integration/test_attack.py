@@ -118,10 +118,10 @@ class Attacks(HpzTest):
         hpzctl("release", lease)
         return tenant, lease, inode
 
-    def try_next_lease(self, tenant, uid, wanted=None):
+    def try_next_lease(self, tenant, uid, wanted=None, limit=POOL_PAGES * 2 * MIB // SIZE):
         """Another tenant's memory, that of an inode if it is to be had: what the attacker sees of the secret in it."""
         leases = [self.lease(uid, "--keep")]
-        while wanted and leases[-1][2] != wanted and len(leases) < POOL_PAGES * 2 * MIB // SIZE:
+        while wanted and leases[-1][2] != wanted and len(leases) < limit:
             leases.append(self.lease(uid, "--keep"))
         _, path, inode = leases[-1]
         with Tenant(uid) as other:
@@ -198,6 +198,9 @@ def expect_gap(self, name):
         self.assertEqual(next_inode, inode, "not lent: the manual page calls it a gap, and it is none")
         self.assertFalse(answer["opened"], "a name opens another uid's memory")
         self.assertEqual(answer["secret"], "pin" in name or "buffer" in name)
+        # Another uid had it meanwhile; whoever kept a name of it could open it still.
+        answer, next_inode = self.try_next_lease(tenant, TENANT, inode, 3)
+        self.assertEqual((answer["secret"], answer["opened"], next_inode == inode), (False, False, False))
         self.assertTrue(tenant.call("let-go")["ok"])
     self.check_clean()
 
