@@ -40,6 +40,7 @@ struct handoff_lease {
 	unsigned handles;
 	enum next next;
 	unsigned attempts;
+	enum proof_reason logged_reason;
 	bool was_unused; /* at the last look */
 	struct crew_job *job;
 	uint64_t job_segment;         /* index in lease->segments */
@@ -102,6 +103,15 @@ int handoff_open_process(pid_t pid, uint64_t start_ticks)
 
 /* ---- the past and the proof ---- */
 
+static bool was_weakly_of(const struct pool_segment *segment, uint32_t uid)
+{
+	for (unsigned i = 0; i < segment->weak_uid_count; i++) {
+		if (segment->weak_uids[i] == uid)
+			return true;
+	}
+	return false;
+}
+
 bool handoff_may_give(const struct handoff *handoff, const struct pool_segment *segment, uint32_t uid)
 {
 	const struct pool *pool = segment->pool;
@@ -110,7 +120,7 @@ bool handoff_may_give(const struct handoff *handoff, const struct pool_segment *
 	/* Found on disk: as good as what its pool demanded all along. */
 	if (segment->proof == POOL_PROOF_UNKNOWN)
 		return pool->config.reuse == CONFIG_REUSE_PROVEN && !pool->was_weak;
-	return pool->config.reuse == CONFIG_REUSE_WEAK && segment->weak_uid != uid;
+	return pool->config.reuse == CONFIG_REUSE_WEAK && !was_weakly_of(segment, uid);
 }
 
 /* Once more before the next owner: whoever could still open it shows as a held name. */
@@ -619,11 +629,16 @@ static void find_holders(struct handoff_lease *hl, size_t index)
 	crew_submit(hl->handoff->crew, job);
 }
 
-static void still_held(struct handoff_lease *hl, size_t index)
+static void still_held(struct handoff_lease *hl, size_t index, enum proof_reason reason)
 {
+	hl->lease->reason = reason;
 	if (list_is_empty(&hl->watches))
 		add_watches(hl);
 	if (hl->attempts >= HOLDERS_ATTEMPT) {
+		if (hl->logged_reason != reason)
+			log_info("lease %" PRIu64 " (%s) is over, but still held by %s", hl->lease->id,
+			        hl->lease->label, proof_get_reason_text(reason));
+		hl->logged_reason = reason;
 		find_holders(hl, index);
 		return;
 	}
@@ -642,11 +657,15 @@ static void note_weak(struct handoff *handoff, struct pool *pool)
 /* Whether this proof is enough for the next lease, as the operator says. */
 static bool is_reusable(const struct handoff_lease *hl, const struct proof_verdict *proof)
 {
-	switch (hl->lease->segments[hl->job_segment]->pool->config.reuse) {
+	const struct pool_segment *segment = hl->lease->segments[hl->job_segment];
+	switch (segment->pool->config.reuse) {
 	case CONFIG_REUSE_PROVEN:
 		return proof->source == PROOF_BPF;
 	case CONFIG_REUSE_WEAK:
-		return true;
+		/* All who had it must be known, also those before a restart. */
+		return proof->source == PROOF_BPF ||
+		       (segment->weak_uid_count < POOL_WEAK_UIDS &&
+		               (segment->proof != POOL_PROOF_UNKNOWN || segment->generation <= 1));
 	case CONFIG_REUSE_NEVER:
 		return false;
 	}
@@ -668,7 +687,10 @@ static void take_back(struct handoff_lease *hl, size_t index, const struct proof
 		return;
 	}
 	segment->proof = proof->source == PROOF_BPF ? POOL_PROOF_FULL : POOL_PROOF_WEAK;
-	segment->weak_uid = hl->lease->file_uid;
+	if (segment->proof == POOL_PROOF_FULL)
+		segment->weak_uid_count = 0;
+	else
+		segment->weak_uids[segment->weak_uid_count++] = hl->lease->file_uid;
 	if (segment->proof == POOL_PROOF_WEAK)
 		note_weak(hl->handoff, segment->pool);
 	lease_drop_segment(hl->lease, segment);
@@ -723,7 +745,7 @@ static void on_shielded(struct crew_job *job, const struct worker_done *done, vo
 		if (is_let_go(hl, &done->proof))
 			give_to_kernel(hl, hl->job_segment, true);
 		else
-			still_held(hl, hl->job_segment);
+			still_held(hl, hl->job_segment, done->proof.reason);
 		break;
 	case PROOF_CANNOT_TELL:
 		prover_note_no_lease(hl->handoff->prover);
@@ -786,11 +808,10 @@ static void look(struct handoff_lease *hl)
 		return;
 	}
 	if (fd == -EWOULDBLOCK) { /* the holder has a file lease: that is holding it */
-		lease->reason = PROOF_OPEN;
 		if (lease->is_forced)
 			give_to_kernel(hl, index, false);
 		else
-			still_held(hl, index);
+			still_held(hl, index, PROOF_OPEN);
 		return;
 	}
 	int dir = fd >= 0 ? fcntl(segment->pool->store->out_fd, F_DUPFD_CLOEXEC, 3) : -1;
@@ -990,8 +1011,8 @@ int handoff_watch(struct handoff *handoff, struct lease *lease, int pidfd)
 		pidfd = find_owner_again(handoff, lease);
 	if (pidfd >= 0)
 		start_owner_poll(lease->handoff, pidfd);
-	if (lease->deliver == HPZ_DELIVER_PATH && lease->state != HPZ_STATE_RETURNING &&
-	        lease->is_recovered) {
+	if (lease->is_recovered && lease->deliver == HPZ_DELIVER_PATH &&
+	        lease->state != HPZ_STATE_RETURNING) {
 		add_watches(lease->handoff);
 		if (was_opened_meanwhile(lease))
 			lease_set_opened(handoff->leases, lease);

@@ -40,6 +40,8 @@ struct pool_class {
 	uint64_t want;
 };
 
+#define POOL_WEAK_UIDS 4 /* more than so many: the kernel gets it */
+
 struct pool_segment {
 	struct list link; /* in its class, by state */
 	struct pool *pool;
@@ -57,10 +59,11 @@ struct pool_segment {
 
 	/*
 	 * How it was proven that its last holder cannot reach it. Found on disk: not known. With the weak
-	 * proof it must not go to the same uid again.
+	 * proof it must not go to the same uid again, however many others had it meanwhile.
 	 */
 	enum pool_proof { POOL_PROOF_UNKNOWN, POOL_PROOF_WEAK, POOL_PROOF_FULL } proof;
-	uint32_t weak_uid;
+	uint32_t weak_uids[POOL_WEAK_UIDS]; /* who had it since it was last proven, or new */
+	unsigned weak_uid_count;
 
 	/* work: set by reconcile and lease, cleared when it is done */
 	bool is_busy;    /* a worker has it */
@@ -72,6 +75,10 @@ struct pool_segment {
 	 */
 	void *keeper;
 	uint64_t round; /* of verifying, that still is to read it; 0: none */
+	/* Somebody else opened it while it was clean: to be proven free before it is cleared. */
+	bool is_suspect;
+	unsigned looks;         /* that found it held */
+	uint64_t not_before_ns; /* the next look; CLOCK_MONOTONIC */
 };
 
 struct pool {

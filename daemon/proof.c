@@ -264,10 +264,21 @@ int proof_look_at_counts(
 	return look_at_range(&target, 0, 0, ret_verdict);
 }
 
+/*
+ * Pages can lie beyond the end of the file and be mapped there (fallocate with KEEP_SIZE, touched through an
+ * older mapping: 6.18), and truncation that takes them away makes them nobody's. So the walk goes to where
+ * the file will be used, or to where it ends if that is more. The end is known only when the counts are at
+ * rest.
+ */
 static int look(const struct target *target, uint64_t pages, struct proof_verdict *ret_verdict)
 {
+	struct stat st;
 	*ret_verdict = (struct proof_verdict){.source = PROOF_BPF};
 	int r = look_at_range(target, 0, 0, ret_verdict);
+	if (r == 0 && fstat(target->fd, &st) < 0)
+		r = -errno;
+	if (r == 0)
+		pages = MAX(pages, (uint64_t)st.st_size / target->facts->page_size);
 	for (uint64_t first = 0; r == 0 && ret_verdict->result == PROOF_FREE && first < pages;
 	        first += WALK_PAGES)
 		r = look_at_range(target, first, MIN(WALK_PAGES, pages - first), ret_verdict);

@@ -76,7 +76,8 @@ int proof_learn(
 
 /*
  * The proof: counts, pages, counts again. `fd` must be the only descriptor of its file that is ours, opened
- * read-write. `pages`: length of the file. 0 or negative errno.
+ * read-write. `pages`: how many of it will be used again; all up to its end are looked at in any case. What
+ * lies beyond both must be cut off before the file is used. 0 or negative errno.
  */
 int proof_look(int program, const struct proof_facts *facts, int fd, uint64_t pages,
         struct proof_verdict *ret_verdict);

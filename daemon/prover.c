@@ -104,8 +104,9 @@ static void on_learned(struct crew_job *job, const struct worker_done *done, voi
 			write_facts(prover->journal, &done->facts);
 		lesson->facts = done->facts;
 		lesson->is_learned = true;
-		log_info("proof: pages of %" PRIu64 " KiB have %" PRId32 " references when nobody holds them",
-		        lesson->page_size / 1024, lesson->facts.base);
+		log_info("proof: pages of %" PRIu64 " KiB have %" PRId32
+		         " references when nobody holds them, index unit %" PRIu32,
+		        lesson->page_size / 1024, lesson->facts.base, lesson->facts.stride);
 	} else if (done->error == -ENOSPC || done->error == -ECANCELED) {
 		lesson->not_before_ns = clock_get_ns(CLOCK_MONOTONIC) + NS_PER_S;
 	} else if (done->error == -EOPNOTSUPP || done->error == -EPERM ||

@@ -12,6 +12,8 @@
 #define FILLS_MAX       2 /* one under way, one behind it */
 #define CLEARS_MAX      4
 #define DEATHS_MAX      3 /* workers lost over one segment before it is given up */
+#define LOOKS_MAX       6 /* about a second: whoever still holds clean memory then goes on holding it */
+#define PROOF_MS        5000
 #define RAISE_RETRY_MIN 10
 #define RAISE_RETRY_MAX 320 /* seconds; each try may compact memory */
 
@@ -255,6 +257,79 @@ static void on_cleared(struct crew_job *job, const struct worker_done *done, voi
 	reconcile_mark(reconcile);
 }
 
+/* ---- what was opened while it was clean ---- */
+
+static void look_again(struct reconcile *reconcile, struct pool_segment *segment, const char *why)
+{
+	if (++segment->looks >= LOOKS_MAX) {
+		discard(segment, why);
+		return;
+	}
+	uint64_t delay_ms = policy_get_retry_ms(segment->looks);
+	segment->not_before_ns = now_ns(reconcile) + delay_ms * NS_PER_MS;
+	want_tick(reconcile, delay_ms);
+}
+
+static void on_proven(struct crew_job *job, const struct worker_done *done, void *user)
+{
+	struct pool_segment *segment = user;
+	struct reconcile *reconcile = get_owner(segment);
+	segment->is_busy = false;
+	if (reconcile->is_stopping)
+		return;
+	if (done->error < 0) {
+		look_again(reconcile, segment, strerror(-done->error));
+	} else if (done->proof.source != PROOF_BPF) {
+		discard(segment, "what opened it cannot be seen here");
+	} else if (done->proof.result != PROOF_FREE) {
+		look_again(reconcile, segment, proof_get_reason_text(done->proof.reason));
+	} else {
+		segment->is_suspect = false;
+		segment->looks = 0;
+	}
+	reconcile_mark(reconcile);
+}
+
+/* The same shields and the same proof as for what was lent. */
+static void start_proof(struct reconcile *reconcile, struct pool_segment *segment)
+{
+	struct pool *pool = segment->pool;
+	if (now_ns(reconcile) < segment->not_before_ns)
+		return;
+	if (prover_get_lesson(reconcile->prover, pool->config.page_size) != PROVER_LESSON_OVER) {
+		want_tick(reconcile, RETRY_MS);
+		return;
+	}
+	int fd = pool_open_segment(segment);
+	struct crew_job *job = fd >= 0 ? crew_new_job(WORKER_HELPER, WORKER_SHIELD) : NULL;
+	if (!job) {
+		close_fd(fd);
+		look_again(reconcile, segment, "it cannot be opened");
+		return;
+	}
+	job->fds[WORKER_FD_SEGMENT] = fd;
+	job->fds[WORKER_FD_LOCK] = pool->store->workers_fd;
+	job->wire.page_size = pool->config.page_size;
+	job->wire.length = segment->pages;
+	job->wire.max_links = 1;
+	job->deadline_ms = PROOF_MS;
+	job->done = on_proven;
+	job->user = segment;
+	const struct proof_facts *facts =
+	        prover_find(reconcile->prover, pool->config.page_size, &job->fds[WORKER_FD_PROGRAM]);
+	if (facts)
+		job->wire.facts = *facts;
+	segment->is_busy = true;
+	crew_submit(reconcile->crew, job);
+}
+
+bool reconcile_was_opened(struct reconcile *reconcile, const struct pool_segment *segment)
+{
+	if (reconcile->sentry)
+		sentry_look(reconcile->sentry);
+	return segment->is_suspect;
+}
+
 /* Whether the holes of a segment can be filled; if not, it is worth more as free pages than as a torn file.
  */
 static bool can_mend(struct pool *pool, const struct pool_segment *segment)
@@ -268,6 +343,10 @@ static void start_clear(struct reconcile *reconcile, struct pool_segment *segmen
 	struct pool *pool = segment->pool;
 	if (pool->is_draining) {
 		discard(segment, "the pool is being drained");
+		return;
+	}
+	if (segment->is_suspect) {
+		start_proof(reconcile, segment);
 		return;
 	}
 	if (reconcile->method < 0) {
@@ -863,6 +942,11 @@ static void watch_counters(struct reconcile *reconcile, const struct pool *pool)
 	watch_file(reconcile, "/proc/sys/vm/nr_hugepages");
 }
 
+static void on_opened(void *user)
+{
+	reconcile_mark(user);
+}
+
 void reconcile_init(struct reconcile *reconcile, uv_loop_t *loop, const struct host *host, struct crew *crew,
         struct prover *prover, struct handoff *handoff, struct lease_table *leases,
         const struct reconcile_callbacks *callbacks)
@@ -878,6 +962,9 @@ void reconcile_init(struct reconcile *reconcile, uv_loop_t *loop, const struct h
 	        .method = -1,
 	};
 	list_init(&reconcile->watches);
+	int r = sentry_init(loop, on_opened, reconcile, &reconcile->sentry);
+	if (r < 0)
+		log_warning("clean memory cannot be watched: %s", strerror(-r));
 	uv_prepare_init(loop, &reconcile->prepare);
 	uv_timer_init(loop, &reconcile->tick);
 	reconcile->prepare.data = reconcile->tick.data = reconcile;
@@ -891,6 +978,8 @@ int reconcile_add_pool(struct reconcile *reconcile, struct pool *pool)
 	reconcile->pools = pools;
 	pools[reconcile->pool_count++] = pool;
 	pool->owner = reconcile;
+	if (reconcile->sentry)
+		sentry_add_pool(reconcile->sentry, pool);
 	watch_counters(reconcile, pool);
 	if (reconcile->is_started) /* by a reload: its mount may be new */
 		check_leftovers(reconcile);
@@ -900,6 +989,8 @@ int reconcile_add_pool(struct reconcile *reconcile, struct pool *pool)
 
 void reconcile_remove_pool(struct reconcile *reconcile, struct pool *pool)
 {
+	if (reconcile->sentry)
+		sentry_remove_pool(reconcile->sentry, pool);
 	for (size_t i = 0; i < reconcile->pool_count; i++) {
 		if (reconcile->pools[i] != pool)
 			continue;
@@ -935,6 +1026,8 @@ void reconcile_start(struct reconcile *reconcile, struct journal *journal, const
 void reconcile_stop(struct reconcile *reconcile)
 {
 	reconcile->is_stopping = true;
+	if (reconcile->sentry)
+		sentry_close(reconcile->sentry);
 	uv_close((uv_handle_t *)&reconcile->prepare, NULL);
 	uv_close((uv_handle_t *)&reconcile->tick, NULL);
 	LIST_FOR_EACH_SAFE(pos, &reconcile->watches)
@@ -947,6 +1040,7 @@ void reconcile_stop(struct reconcile *reconcile)
 
 void reconcile_deinit(struct reconcile *reconcile)
 {
+	sentry_free(reconcile->sentry);
 	free(reconcile->pools);
 }
 

@@ -9,6 +9,7 @@
 #define HPZ_RECONCILE_H
 
 #include "handoff.h"
+#include "sentry.h"
 
 struct reconcile_callbacks {
 	/* Before the plan: whoever waits may be served from what is clean now. */
@@ -25,6 +26,7 @@ struct reconcile {
 	struct prover *prover;
 	struct handoff *handoff;
 	struct lease_table *leases;
+	struct sentry *sentry; /* NULL: clean memory is not watched */
 	struct journal *journal;
 	struct reconcile_callbacks callbacks;
 
@@ -61,6 +63,9 @@ void reconcile_set_method(struct reconcile *reconcile, const char *method);
 /* Starts nothing any more. Handles are closed; whoever runs the loop waits for that. */
 void reconcile_stop(struct reconcile *reconcile);
 void reconcile_deinit(struct reconcile *reconcile);
+
+/* Whether somebody else opened what has just left clean/: then it must not be handed out. */
+bool reconcile_was_opened(struct reconcile *reconcile, const struct pool_segment *segment);
 
 /* Something changed: look before the loop waits again. */
 void reconcile_mark(struct reconcile *reconcile);

@@ -368,7 +368,7 @@ static int grant_one(struct requests *requests, struct pool_segment *segment, st
 		handoff_drop_token(draft, pool);
 		return r;
 	}
-	r = deliver(requests, lease, true);
+	r = reconcile_was_opened(requests->reconcile, segment) ? -EUCLEAN : deliver(requests, lease, true);
 	if (r < 0) {
 		log_warning("segment %" PRIu64 " of pool %s is not fit to be handed out: %s", segment->id,
 		        pool->name, strerror(-r));

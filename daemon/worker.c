@@ -87,14 +87,10 @@ void worker_catch_faults(void)
 
 /* ---- memory: fill ---- */
 
+/* Also when it has that length: pages may lie beyond the end. */
 static int set_length(int fd, uint64_t bytes)
 {
-	struct stat st;
-	if (fstat(fd, &st) < 0)
-		return -errno;
-	if ((uint64_t)st.st_size != bytes && ftruncate(fd, (off_t)bytes) < 0)
-		return -errno;
-	return 0;
+	return ftruncate(fd, (off_t)bytes) < 0 ? -errno : 0;
 }
 
 /* Allocates what is not there; pages that are there stay as they are. The kernel zeroes what it gives. */
@@ -419,8 +415,8 @@ static int run_shield(const struct worker_job *job, const int fds[WORKER_FDS], s
 		return r;
 	done->allocated = st.allocated;
 	done->links = st.links;
-	/* The file may be longer or shorter than it was: every page it has is looked at. */
-	return look_at_holders(job, fds, st.pages, false, done);
+	/* The file may be longer or shorter than it was: proof_look() finds its end. */
+	return look_at_holders(job, fds, job->length, false, done);
 }
 
 /*
@@ -438,7 +434,7 @@ static int run_unlink(const struct worker_job *job, const int fds[WORKER_FDS], s
 		r = segment_stat_fd(job->page_size, fd, &st);
 	done->links = st.links;
 	if (r == 0 && fd >= 0)
-		r = look_at_holders(job, fds, st.pages, false, done);
+		r = look_at_holders(job, fds, MAX(job->length, st.pages), false, done);
 	if (r < 0)
 		return r;
 	bool is_pinned = done->proof.result == PROOF_IN_USE && done->proof.reason == PROOF_PIN;
@@ -459,7 +455,7 @@ static int run_orphan(const struct worker_job *job, const int fds[WORKER_FDS], s
 	if (r < 0)
 		return r;
 	done->links = st.links;
-	r = look_at_holders(job, fds, st.pages, true, done);
+	r = look_at_holders(job, fds, MAX(job->length, st.pages), true, done);
 	if (r < 0)
 		return r;
 	bool is_pinned = done->proof.result == PROOF_IN_USE && done->proof.reason == PROOF_PIN;

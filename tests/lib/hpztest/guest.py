@@ -6,6 +6,7 @@ import re
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -55,6 +56,39 @@ def get_command(memory_mib, words="", image=None):
     return ["qemu-system-x86_64", "-accel", "tcg", "-M", "q35", "-m", f"{memory_mib}M", "-nodefaults", "-no-user-config",
             "-display", "none", "-no-reboot", "-kernel", kernel, "-initrd", initrd,
             "-append", f"console=ttyS0 panic=-1 quiet {words}"]
+
+
+class NoKernel(GuestError):
+    """A kernel that a test wants cannot be had here."""
+
+
+def get_kernel(kernel):
+    """The path of a kernel: of a series (6.1, 6.12), or as it is."""
+    if os.path.exists(kernel):
+        return kernel
+    done = subprocess.run([f"{_LIB}/guest-kernel", kernel], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise NoKernel(done.stderr.strip().split("\n")[-1])
+    return done.stdout.strip()
+
+
+def run_script(script, programs, kernel, memory_mib=1024, words="", limit=300, on_line=None):
+    """Runs a script in a guest of its own until it powers off: (exit status, lines); 124 when the time is over."""
+    mark, lines, status = "GUEST-RUN status ", [], 125
+    with tempfile.TemporaryDirectory() as directory:
+        init = f"cat >/run/script <<'END-OF-SCRIPT'\n{script}\nEND-OF-SCRIPT\nsh /run/script\necho {mark}$?"
+        image = get_kernel(kernel), make_initrd(directory, programs, init)
+        deadline = time.monotonic() + limit
+        with Guest([*get_command(memory_mib, words, image), "-cpu", "max", "-smp", "2"]) as guest:
+            while True:
+                line, guest.text = guest._read_line(guest.serial, guest.text, max(0.1, deadline - time.monotonic()))
+                if line is None:
+                    return (124 if time.monotonic() >= deadline else status), lines
+                lines.append(line.decode(errors="replace").strip())
+                if lines[-1].startswith(mark):
+                    return int(lines.pop()[len(mark):]), lines
+                if on_line:
+                    on_line(lines[-1])
 
 
 class Guest:

@@ -1,0 +1,280 @@
+#!/usr/bin/env python3
+"""What a former tenant may try to reach its memory again (attack/attack.c), against each source of the proof.
+
+While it holds on, the memory is not lent again; its next lease, and anybody's, is other memory that it cannot read.
+Once it lets go, the memory comes back and is zero. What a weaker source cannot see is a row of hpz-security(7): there the
+attack must succeed, so that the page never promises less, or more, than is true.
+"""
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "lib"))
+from hpztest import host  # noqa: E402
+from hpztest.case import HpzTest, main  # noqa: E402
+from hpztest.client import Hold, get_leases, get_pool, get_status, hpzctl, hpzctl_json, wait_until  # noqa: E402
+from hpztest.service import get_build_directory  # noqa: E402
+
+MIB = host.MIB
+POOL_PAGES = 48
+SIZE = 8 * MIB
+TENANT, OTHER = 61001, 61002
+PAGE = Path(__file__).resolve().parents[2] / "man/hpz-security.7"
+# How a look at the memory ends, by the table of the manual page.
+SEEN, UNSEEN, NOTHING = "seen", "not seen", "nothing left"
+RACES = 25
+RACING = ("pin during the proof", "chmod spinner", "late mapper by path")
+
+
+def get_table():
+    """{attack: (bpf, f_setlease)} as hpz-security(7) has it."""
+    rows = re.findall(r"^\.It (?!Sy)(.+?) Ta (.+?) Ta (.+)$", PAGE.read_text(), re.MULTILINE)
+    return {name: (bpf, lease) for name, bpf, lease in rows}
+
+
+class Tenant:
+    """An `attack` process without privileges."""
+
+    def __init__(self, uid, inherited=()):
+        self.process = subprocess.Popen([f"{get_build_directory()}/tests/attack"], text=True, bufsize=1, stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, user=uid, group=uid, extra_groups=[], pass_fds=inherited)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.stdin.close()  # a grandchild ends by it, too
+        self.process.stdout.read()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            host.end_process(self.process.pid, grace=1)
+            self.process.wait()
+        self.process.stdout.close()
+
+    def call(self, *words):
+        self.process.stdin.write("\t".join(map(str, words)) + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        return json.loads(line) if line else {"ok": False, "error": "it died"}
+
+
+class Attacks(HpzTest):
+    """One method an attack, made below; `source` is the proof's, `reuse` the pool's policy."""
+
+    source, reuse, prefix = "bpf", "proven", ()
+
+    def setUp(self):
+        super().setUp()
+        if self.prefix or self.reuse != "proven":
+            self.service.stop()
+            self.set_config("pool two", "reuse", self.reuse)
+            self.service.start(prefix=self.prefix)
+            self.addCleanup(self.service.stop)
+            self.wait_idle()
+        self.assertEqual(get_status()["proof"], self.source)
+        self.directory = Path(os.environ["HPZ_MOUNT_2M"], "attacker")
+        self.directory.mkdir(exist_ok=True)
+        os.chown(self.directory, TENANT, TENANT)
+        self.addCleanup(self.remove_directory)
+
+    def remove_directory(self):
+        for file in self.directory.iterdir():
+            file.unlink()
+        self.directory.rmdir()
+
+    def lease(self, uid, *options):
+        lease = hpzctl_json("lease", f"{SIZE // MIB}M", "--path", "--owner", f"{uid}:{uid}", "--wait", "60", *options)
+        return lease["id"], lease["path"], os.stat(lease["path"]).st_ino
+
+    def start(self, name, stack):
+        """The tenant with its attack prepared, its lease, the inode of its memory; the lease has ended."""
+        if name == "O_PATH of the file":
+            # Our own name of the file is reached only by a descriptor that hpzd opened.
+            with Hold("--size", SIZE, "--unbound", "--reopenable", "--timeout", 60000) as holder:
+                number = next(entry for entry in os.listdir(f"/proc/{holder.pid}/fd")
+                              if "/hpz/1/" in os.readlink(f"/proc/{holder.pid}/fd/{entry}"))
+                descriptor = os.open(f"/proc/{holder.pid}/fd/{number}", os.O_RDWR)
+                inode, lease = os.fstat(descriptor).st_ino, holder.id
+                tenant = stack.enter_context(Tenant(TENANT, [descriptor]))
+                os.close(descriptor)
+                answer = tenant.call("take", name, descriptor)
+        elif name == "inherited by a grandchild":
+            tenant = stack.enter_context(Tenant(TENANT))
+            lease, path, inode = self.lease(TENANT, "--owner-pid", tenant.process.pid)
+            answer = tenant.call("prepare", name, path, self.directory)
+            tenant.process.wait(30)
+        else:
+            tenant = stack.enter_context(Tenant(TENANT))
+            lease, path, inode = self.lease(TENANT, "--keep")
+            answer = tenant.call("prepare", name, path, self.directory)
+        if not answer["ok"] and "io_uring" in name and re.search("not permitted|not implemented", answer["error"]):
+            self.skipTest(f"{name}: {answer['error']}")
+        self.assertTrue(answer["ok"], answer)
+        hpzctl("release", lease)
+        return tenant, lease, inode
+
+    def try_next_lease(self, tenant, uid, wanted=None, limit=POOL_PAGES * 2 * MIB // SIZE):
+        """Another tenant's memory, that of an inode if it is to be had: what the attacker sees of the secret in it."""
+        leases = [self.lease(uid, "--keep")]
+        while wanted and leases[-1][2] != wanted and len(leases) < limit:
+            leases.append(self.lease(uid, "--keep"))
+        _, path, inode = leases[-1]
+        with Tenant(uid) as other:
+            self.assertTrue(other.call("fill", path)["ok"])
+            answer = tenant.call("look")
+        self.assertTrue(answer["ok"], answer)
+        for lease, _, _ in leases:
+            hpzctl("release", lease)
+        for lease, _, _ in leases:
+            self.wait_ended(lease)
+        return answer, inode
+
+    def check_clean(self):
+        """Everything is back, as many pages as before, and zero to whoever reads it."""
+        self.assertEqual(self.wait_clean()["clean"], POOL_PAGES)
+        holders = [Hold("--size", SIZE) for _ in range(POOL_PAGES * 2 * MIB // SIZE)]
+        try:
+            for holder in holders:
+                self.assertTrue(holder.call("check-zero")["equal"])
+        finally:
+            for holder in holders:
+                holder.end()
+        self.wait_clean()
+
+    def check_race(self, name):
+        """The end of the tenant's use falls anywhere into the proof: whatever it got to keep is seen."""
+        for _ in range(RACES):
+            with contextlib.ExitStack() as stack:
+                tenant, lease, _ = self.start(name, stack)
+                answer, _ = self.try_next_lease(tenant, TENANT)
+                self.assertEqual((answer["secret"], answer["opened"]), (False, False))
+                self.assertTrue(tenant.call("let-go")["ok"])
+                self.wait_ended(lease)
+        self.check_clean()
+
+
+def expect_held(self, name):
+    with contextlib.ExitStack() as stack:
+        tenant, lease, inode = self.start(name, stack)
+        reason = wait_until("hpzd says what holds it", lambda: re.search(
+            rf"lease {lease} .*still held by (.*)", self.service.get_log()))
+        for _ in range(2):
+            answer, next_inode = self.try_next_lease(tenant, TENANT)
+            self.assertEqual((answer["secret"], answer["opened"]), (False, False), reason[1])
+            self.assertNotEqual(next_inode, inode, "memory that is held was lent")
+        self.assertEqual(self.get_lease(lease)["state"], "returning")
+        self.assertTrue(tenant.call("let-go")["ok"])
+        self.wait_ended(lease)
+    self.check_clean()
+    return reason[1]
+
+
+def expect_nothing_left(self, name):
+    """Nothing of the attack outlives the shields: the memory is lent again, perhaps the very same."""
+    with contextlib.ExitStack() as stack:
+        tenant, lease, inode = self.start(name, stack)
+        self.wait_ended(lease)
+        for _ in range(2):
+            answer, _ = self.try_next_lease(tenant, TENANT)
+            self.assertEqual((answer["secret"], answer["opened"]), (False, False))
+        self.assertTrue(tenant.call("let-go")["ok"])
+    self.check_clean()
+
+
+def expect_gap(self, name):
+    """The weak source lets it pass. The same uid is never given that memory; others are, and then a pin reads on."""
+    with contextlib.ExitStack() as stack:
+        tenant, lease, inode = self.start(name, stack)
+        self.wait_ended(lease)
+        self.wait_idle()
+        answer, next_inode = self.try_next_lease(tenant, TENANT)
+        self.assertEqual((answer["secret"], answer["opened"], next_inode == inode), (False, False, False))
+        answer, next_inode = self.try_next_lease(tenant, OTHER, inode)
+        self.assertEqual(next_inode, inode, "not lent: the manual page calls it a gap, and it is none")
+        self.assertFalse(answer["opened"], "a name opens another uid's memory")
+        self.assertEqual(answer["secret"], "pin" in name or "buffer" in name)
+        # Another uid had it meanwhile; whoever kept a name of it could open it still.
+        answer, next_inode = self.try_next_lease(tenant, TENANT, inode, 3)
+        self.assertEqual((answer["secret"], answer["opened"], next_inode == inode), (False, False, False))
+        self.assertTrue(tenant.call("let-go")["ok"])
+    self.check_clean()
+
+
+REASONS = {
+    "a pinned page": ("vmsplice pin", "vmsplice pin of the last page", "pinned pages beyond the end", "io_uring registered buffer"),
+    "a descriptor or mapping": ("io_uring registered file", "descriptor in flight", "mapped and closed", "inherited by a grandchild",
+                                "file lease", "truncated down", "truncated up", "punched holes"),
+    "a descriptor or mapping for reading": ("open for reading",),
+    "another name": ("O_PATH of the removed link", "chmod and link", "open with mode 3", "bind mount", "swapped name",
+                     "inotify watch"),
+    "a held name (O_PATH, a mount, an unfinished open)": ("O_PATH of the file",),
+}
+
+
+class Full(Attacks):
+    """The kernel's own counts: everything shows."""
+
+    def test_table(self):
+        """The manual page names every attack, and no other."""
+        listed = subprocess.run([f"{get_build_directory()}/tests/attack", "--list"], capture_output=True, text=True, check=True)
+        self.assertEqual(sorted(get_table()), sorted(listed.stdout.splitlines()))
+        self.assertEqual({bpf for bpf, _ in get_table().values()}, {SEEN, NOTHING})
+
+
+class WithoutBpf(Attacks):
+    """BPF taken away: the kernel takes back what cannot be proven free."""
+
+    source = "f_setlease"
+    prefix = ("setpriv", "--bounding-set", "-bpf,-perfmon,-sys_admin")
+
+
+class Weak(WithoutBpf):
+    """The same with reuse = weak: other uids get memory that only F_SETLEASE says is free."""
+
+    reuse = "weak"
+
+
+def add_tests():
+    def add(cls, name, function):
+        setattr(cls, "test_" + re.sub(r"\W+", "_", name), function)
+    for name, (bpf, lease) in get_table().items():
+        def full(self, name=name, bpf=bpf):
+            if name in RACING:
+                self.check_race(name)
+            elif bpf == SEEN:
+                reason = expect_held(self, name)
+                self.assertIn(name, REASONS.get(reason, ()), reason)
+            else:
+                expect_nothing_left(self, name)
+
+        def without(self, name=name, lease=lease):
+            if name in RACING:
+                self.check_race(name)
+            elif lease == SEEN:
+                expect_held(self, name)
+            else:
+                expect_nothing_left(self, name)
+
+        def weak(self, name=name, lease=lease):
+            if name in RACING:
+                self.check_race(name)
+            elif lease == SEEN:
+                expect_held(self, name)
+            elif lease == UNSEEN:
+                expect_gap(self, name)
+            else:
+                expect_nothing_left(self, name)
+        add(Full, name, full)
+        add(WithoutBpf, name, without)
+        add(Weak, name, weak)
+
+
+
+if __name__ == "__main__":
+    add_tests()
+    main("--2m", str(POOL_PAGES), "--stock", "8M*rest")
