@@ -247,6 +247,12 @@ static int adopt(struct daemon *daemon)
 	prover_set_journal(daemon->prover, daemon->journal);
 	if (r >= 0)
 		r = lease_finish_adoption(&daemon->leases, daemon->journal);
+	LIST_FOR_EACH(pos, &daemon->stores)
+	{
+		if (r >= 0)
+			r = handoff_adopt_outs(
+			        daemon->handoff, CONTAINER_OF(pos, struct segment_store, link));
+	}
 	if (r < 0)
 		return r;
 	LIST_FOR_EACH_SAFE(pos, &daemon->leases.leases)

@@ -223,10 +223,9 @@ void segment_close_dirs(struct segment_dirs *dirs)
 		dirs->fds[i] = close_fd(dirs->fds[i]);
 }
 
-int segment_scan(const struct segment_dirs *dirs, enum segment_state state,
-        int (*callback)(const char *name, void *user), void *user)
+static int scan_dir(int dir_fd, int (*callback)(const char *name, void *user), void *user)
 {
-	int copy = openat(dirs->fds[state], ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int copy = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (copy < 0)
 		return -errno;
 	DIR *dir = fdopendir(copy);
@@ -244,6 +243,12 @@ int segment_scan(const struct segment_dirs *dirs, enum segment_state state,
 		result = -errno;
 	closedir(dir);
 	return result;
+}
+
+int segment_scan(const struct segment_dirs *dirs, enum segment_state state,
+        int (*callback)(const char *name, void *user), void *user)
+{
+	return scan_dir(dirs->fds[state], callback, user);
 }
 
 /* ---- one file ---- */
@@ -360,6 +365,31 @@ int segment_remove_out(int out_fd, const char token[SEGMENT_TOKEN], uint32_t cou
 	}
 	snprintf(target, sizeof target, "%.*s", SEGMENT_TOKEN, token);
 	return unlinkat(out_fd, target, AT_REMOVEDIR) < 0 && errno != ENOENT ? -errno : 0;
+}
+
+struct out_scan {
+	const struct segment_store *store;
+	int (*callback)(const char token[SEGMENT_TOKEN], ino_t ino, void *user);
+	void *user;
+};
+
+static int look_at_out(const char *name, void *user)
+{
+	const struct out_scan *scan = user;
+	char first[SEGMENT_TOKEN + 16];
+	struct stat st;
+	if (strlen(name) != SEGMENT_TOKEN || strspn(name, "0123456789abcdef") != SEGMENT_TOKEN)
+		return 0; /* no directory of ours */
+	snprintf(first, sizeof first, "%s/0", name);
+	bool is_linked = fstatat(scan->store->out_fd, first, &st, AT_SYMLINK_NOFOLLOW) == 0;
+	return scan->callback(name, is_linked ? st.st_ino : 0, scan->user);
+}
+
+int segment_scan_out(const struct segment_store *store,
+        int (*callback)(const char token[SEGMENT_TOKEN], ino_t ino, void *user), void *user)
+{
+	struct out_scan scan = {store, callback, user};
+	return scan_dir(store->out_fd, look_at_out, &scan);
 }
 
 void segment_format_out_path(const struct segment_store *store, const char token[SEGMENT_TOKEN],
