@@ -68,18 +68,28 @@ int segment_parse_name(const char *text, struct segment_name *ret_name)
 
 /* ---- a mount ---- */
 
-/* Opens a directory of ours, made if need be: never through a symbolic link, root's, exactly that mode. */
-static int open_own_dir(int parent, const char *name, mode_t mode)
+/* Opens a directory, made if need be: never through a symbolic link. */
+static int open_dir(int parent, const char *name, mode_t mode)
 {
 	if (mkdirat(parent, name, mode) < 0 && errno != EEXIST)
 		return -errno;
 	int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0)
-		return -errno;
-	if (fchown(fd, geteuid(), getegid()) < 0 || fchmod(fd, mode) < 0) {
-		int error = -errno;
-		close(fd);
-		return error;
+	return fd < 0 ? -errno : fd;
+}
+
+static int make_own(int fd, mode_t mode)
+{
+	return fchown(fd, geteuid(), getegid()) < 0 || fchmod(fd, mode) < 0 ? -errno : 0;
+}
+
+/* The same, and it is root's, with exactly that mode. */
+static int open_own_dir(int parent, const char *name, mode_t mode)
+{
+	int fd = open_dir(parent, name, mode);
+	int r = fd < 0 ? fd : make_own(fd, mode);
+	if (r < 0) {
+		close_fd(fd);
+		return r;
 	}
 	return fd;
 }
@@ -128,7 +138,7 @@ static int open_store(struct segment_store *store, const char **ret_why)
 		return -EMEDIUMTYPE;
 	}
 	*ret_why = "cannot hold hpz's directories";
-	store->hpz_fd = open_own_dir(root, "hpz", 0700);
+	store->hpz_fd = open_dir(root, "hpz", 0700);
 	if (store->hpz_fd < 0)
 		return store->hpz_fd;
 	if (flock(store->hpz_fd, LOCK_EX | LOCK_NB) < 0) {
@@ -143,6 +153,9 @@ static int open_store(struct segment_store *store, const char **ret_why)
 			*ret_why = "holds the files of a newer hpzd, which this one does not understand";
 		return r;
 	}
+	r = make_own(store->hpz_fd, 0700);
+	if (r < 0)
+		return r;
 	store->format_fd = open_own_dir(store->hpz_fd, "1", 0700);
 	if (store->format_fd < 0)
 		return store->format_fd;
