@@ -421,9 +421,9 @@ static void stop(struct daemon *daemon)
 	daemon->is_stopping = true;
 	log_info("stopping; memory and leases stay for the next start");
 	notify_stopping();
+	request_deinit(&daemon->requests);
 	if (daemon->listener)
 		listener_close(daemon->listener);
-	request_deinit(&daemon->requests);
 	reconcile_stop(&daemon->reconcile);
 	prover_close(daemon->prover);
 	crew_stop(daemon->crew, on_crew_stopped, daemon);
