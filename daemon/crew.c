@@ -438,6 +438,10 @@ static bool give(struct crew_worker *worker, struct crew_job *job)
 	int r = frame_send(worker->sock, &job->wire, sizeof job->wire, fds, count);
 	if (r < 0) {
 		log_debug("worker %d takes no job: %s", worker->process.pid, strerror(-r));
+		/* It stays in the queue. A dead worker's exit comes; otherwise nothing would look at it
+		 * again. */
+		if (r != -EPIPE && r != -ECONNRESET)
+			back_off(worker->crew);
 		return false;
 	}
 	list_remove(&job->link);
