@@ -75,6 +75,28 @@ static uint64_t get_missing(const struct pool_segment *segment)
 	return segment->pages > segment->allocated ? segment->pages - segment->allocated : 0;
 }
 
+static struct reconcile *get_owner(const struct pool_segment *segment)
+{
+	return segment->pool->owner;
+}
+
+static void put_off(struct pool_segment *segment)
+{
+	struct reconcile *reconcile = get_owner(segment);
+	segment->retry_ns = now_ns(reconcile) + RETRY_MS * NS_PER_MS;
+	want_tick(reconcile, RETRY_MS);
+}
+
+/* The tick may have come early, for another's sake. */
+static bool is_put_off(struct reconcile *reconcile, uint64_t retry_ns)
+{
+	uint64_t now = now_ns(reconcile);
+	if (now >= retry_ns)
+		return false;
+	want_tick(reconcile, (retry_ns - now) / NS_PER_MS + 1);
+	return true;
+}
+
 static void discard(struct pool_segment *segment, const char *why)
 {
 	struct pool *pool = segment->pool;
@@ -83,13 +105,8 @@ static void discard(struct pool_segment *segment, const char *why)
 	if (r < 0) {
 		log_error("pool %s: segment %" PRIu64 " cannot be unlinked: %s", pool->name, segment->id,
 		        strerror(-r));
-		segment->is_waiting = true;
+		put_off(segment);
 	}
-}
-
-static struct reconcile *get_owner(const struct pool_segment *segment)
-{
-	return segment->pool->owner;
 }
 
 /* ---- fill ---- */
@@ -196,13 +213,14 @@ static void resume_fills(struct reconcile *reconcile, struct pool *pool)
 		LIST_FOR_EACH_SAFE(at, &class->segments[SEGMENT_FILLING])
 		{
 			struct pool_segment *segment = CONTAINER_OF(at, struct pool_segment, link);
-			if (segment->is_busy || segment->is_waiting || pool->fill_jobs >= FILLS_MAX)
+			if (segment->is_busy || pool->fill_jobs >= FILLS_MAX ||
+			        is_put_off(reconcile, segment->retry_ns))
 				continue;
 			int fd = pool_open_segment(segment);
 			if (fd >= 0)
 				start_fill(reconcile, segment, fd);
 			else
-				segment->is_waiting = true;
+				put_off(segment);
 		}
 	}
 }
@@ -268,7 +286,7 @@ static void clear_class(struct reconcile *reconcile, struct pool *pool, struct p
 	LIST_FOR_EACH_SAFE(at, &class->segments[SEGMENT_DIRTY])
 	{
 		struct pool_segment *segment = CONTAINER_OF(at, struct pool_segment, link);
-		if (segment->is_busy || segment->is_waiting)
+		if (segment->is_busy || is_put_off(reconcile, segment->retry_ns))
 			continue;
 		if (pool->clear_jobs >= CLEARS_MAX && !pool->is_draining)
 			return;
@@ -512,7 +530,7 @@ static void make_plan(struct reconcile *reconcile, struct pool *pool)
 	}
 	pool_count_holders(pool, &holes, &grown);
 	count_filling(pool);
-	bool may_fill = now_ns(reconcile) >= pool->fill_retry_ns && pool->fill_jobs < FILLS_MAX;
+	bool may_fill = !is_put_off(reconcile, pool->fill_retry_ns) && pool->fill_jobs < FILLS_MAX;
 	struct policy_input input = {
 	        .target_pages = pool->config.pages,
 	        .is_draining = pool->is_draining,
