@@ -24,7 +24,7 @@ class UpgradeTest(HpzTest):
         self.mount = self.service.directory / "2M"
 
     def hold(self, *options, tenant=1):
-        """A holder that verifies its pattern until check()."""
+        """A holder that verifies its pattern all the time."""
         holder = Hold("--size", SIZE, *options)
         self.addCleanup(holder.end)
         self.assertTrue(holder.call("check-zero")["equal"])
@@ -37,6 +37,7 @@ class UpgradeTest(HpzTest):
         holder.send("verify", holder.tenant)
         loop, last = holder.get_answer(), holder.get_answer()
         self.assertTrue(loop["equal"] and last["equal"], (loop, last))
+        holder.send("loop-verify", holder.tenant, 5)
 
     def get_error(self):
         """hpzd does not start: what it says first, its exit status."""
@@ -128,7 +129,6 @@ class Formats(UpgradeTest):
                 self.assertEqual(self.journal.read_bytes(), written)
                 self.assertEqual(set(self.get_tree(self.mount)), names)
                 self.check(holder)
-                holder.send("loop-verify", holder.tenant, 5)
         self.journal.write_bytes(old)
         self.service.start()
         self.assertEqual(self.get_lease(holder.id)["label"], "waits")
