@@ -247,6 +247,12 @@ static int adopt(struct daemon *daemon)
 	prover_set_journal(daemon->prover, daemon->journal);
 	if (r >= 0)
 		r = lease_finish_adoption(&daemon->leases, daemon->journal);
+	LIST_FOR_EACH(pos, &daemon->stores)
+	{
+		if (r >= 0)
+			r = handoff_adopt_outs(
+			        daemon->handoff, CONTAINER_OF(pos, struct segment_store, link));
+	}
 	if (r < 0)
 		return r;
 	LIST_FOR_EACH_SAFE(pos, &daemon->leases.leases)
@@ -415,9 +421,9 @@ static void stop(struct daemon *daemon)
 	daemon->is_stopping = true;
 	log_info("stopping; memory and leases stay for the next start");
 	notify_stopping();
+	request_deinit(&daemon->requests);
 	if (daemon->listener)
 		listener_close(daemon->listener);
-	request_deinit(&daemon->requests);
 	reconcile_stop(&daemon->reconcile);
 	prover_close(daemon->prover);
 	crew_stop(daemon->crew, on_crew_stopped, daemon);

@@ -229,6 +229,72 @@ int handoff_link(struct handoff *handoff, struct lease *lease)
 	return r;
 }
 
+/* ---- directories of an earlier hpzd ---- */
+
+struct out_adoption {
+	struct handoff *handoff;
+	const struct segment_store *store;
+};
+
+static bool is_inode_of(const struct lease *lease, const struct segment_store *store, ino_t ino)
+{
+	const struct pool_segment *segment = lease->segment_count ? lease->segments[0] : NULL;
+	char name[SEGMENT_NAME_MAX];
+	struct segment_stat st;
+	if (!segment || segment->pool->store != store)
+		return false;
+	pool_get_segment_name(segment, name);
+	return segment_stat_at(store, &segment->pool->dirs, SEGMENT_LEASED, name, &st) == 0 && st.ino == ino;
+}
+
+static bool is_recorded(const struct handoff *handoff, const char token[SEGMENT_TOKEN])
+{
+	LIST_FOR_EACH(pos, &handoff->leases->leases)
+	{
+		const struct lease *lease = LEASE_OF(pos);
+		if (lease->has_token && memcmp(lease->token, token, SEGMENT_TOKEN) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* The journal is lost: that it was delivered as a path its link tells. */
+static struct lease *find_unknown(const struct out_adoption *adoption, ino_t ino)
+{
+	LIST_FOR_EACH(pos, &adoption->handoff->leases->leases)
+	{
+		struct lease *lease = LEASE_OF(pos);
+		if (lease->is_unknown && !lease->has_token && is_inode_of(lease, adoption->store, ino))
+			return lease;
+	}
+	return NULL;
+}
+
+static int adopt_out(const char token[SEGMENT_TOKEN], ino_t ino, void *user)
+{
+	const struct out_adoption *adoption = user;
+	if (is_recorded(adoption->handoff, token))
+		return 0;
+	struct lease *lease = ino ? find_unknown(adoption, ino) : NULL;
+	if (lease) {
+		lease->deliver = HPZ_DELIVER_PATH;
+		memcpy(lease->token, token, SEGMENT_TOKEN);
+		lease->has_token = true;
+		return 0;
+	}
+	/* Only if it is empty: nobody but us was told of it. */
+	if (segment_remove_out(adoption->store->out_fd, token, 0) < 0)
+		log_warning("%s/hpz-out/%.*s belongs to no lease and is not empty: left alone",
+		        adoption->store->path, SEGMENT_TOKEN, token);
+	return 0;
+}
+
+int handoff_adopt_outs(struct handoff *handoff, const struct segment_store *store)
+{
+	struct out_adoption adoption = {handoff, store};
+	return segment_scan_out(store, adopt_out, &adoption);
+}
+
 /* ---- jobs on one segment ---- */
 
 static struct crew_job *new_segment_job(

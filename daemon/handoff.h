@@ -43,6 +43,12 @@ int handoff_make_token(struct lease *draft, struct pool *pool);
 void handoff_drop_token(struct lease *draft, struct pool *pool);
 
 /*
+ * At start: finds the hand-over directories of leases whose journal was lost, and removes those that an
+ * earlier hpzd made and did not come to record. 0 or negative errno.
+ */
+int handoff_adopt_outs(struct handoff *handoff, const struct segment_store *store);
+
+/*
  * Watches a lease from now on: its owner process (`pidfd` is consumed; -1: none, or not known yet), its
  * files. A lease that was recovered from an earlier hpzd finds its owner again, or ends.
  */

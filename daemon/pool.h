@@ -66,10 +66,10 @@ struct pool_segment {
 	unsigned weak_uid_count;
 
 	/* work: set by reconcile and lease, cleared when it is done */
-	bool is_busy;    /* a worker has it */
-	void *job;       /* which; NULL: none, or not one that can be stopped */
-	bool is_waiting; /* for pages (a dirty one with holes) or for a retry */
-	unsigned deaths; /* workers lost over it */
+	bool is_busy;      /* a worker has it */
+	void *job;         /* which; NULL: none, or not one that can be stopped */
+	uint64_t retry_ns; /* no work on it before; CLOCK_MONOTONIC */
+	unsigned deaths;   /* workers lost over it */
 
 	/* clean, and for now nobody's but this one's: it is being read, or was for a request. NULL: anybody's
 	 */

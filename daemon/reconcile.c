@@ -77,6 +77,28 @@ static uint64_t get_missing(const struct pool_segment *segment)
 	return segment->pages > segment->allocated ? segment->pages - segment->allocated : 0;
 }
 
+static struct reconcile *get_owner(const struct pool_segment *segment)
+{
+	return segment->pool->owner;
+}
+
+static void put_off(struct pool_segment *segment)
+{
+	struct reconcile *reconcile = get_owner(segment);
+	segment->retry_ns = now_ns(reconcile) + RETRY_MS * NS_PER_MS;
+	want_tick(reconcile, RETRY_MS);
+}
+
+/* The tick may have come early, for another's sake. */
+static bool is_put_off(struct reconcile *reconcile, uint64_t retry_ns)
+{
+	uint64_t now = now_ns(reconcile);
+	if (now >= retry_ns)
+		return false;
+	want_tick(reconcile, (retry_ns - now) / NS_PER_MS + 1);
+	return true;
+}
+
 static void discard(struct pool_segment *segment, const char *why)
 {
 	struct pool *pool = segment->pool;
@@ -85,7 +107,7 @@ static void discard(struct pool_segment *segment, const char *why)
 	if (r < 0) {
 		log_error("pool %s: segment %" PRIu64 " cannot be unlinked: %s", pool->name, segment->id,
 		        strerror(-r));
-		segment->is_waiting = true;
+		put_off(segment);
 	}
 }
 
@@ -95,11 +117,6 @@ static void forget_vanished(struct pool_segment *segment)
 	log_error("pool %s: segment %" PRIu64 " has vanished from %s", segment->pool->name, segment->id,
 	        segment->pool->store->path);
 	pool_forget(segment);
-}
-
-static struct reconcile *get_owner(const struct pool_segment *segment)
-{
-	return segment->pool->owner;
 }
 
 void reconcile_retire(struct pool_segment *segment, const struct worker_done *done, const char *why)
@@ -225,7 +242,8 @@ static void resume_fills(struct reconcile *reconcile, struct pool *pool)
 		LIST_FOR_EACH_SAFE(at, &class->segments[SEGMENT_FILLING])
 		{
 			struct pool_segment *segment = CONTAINER_OF(at, struct pool_segment, link);
-			if (segment->is_busy || segment->is_waiting || pool->fill_jobs >= FILLS_MAX)
+			if (segment->is_busy || pool->fill_jobs >= FILLS_MAX ||
+			        is_put_off(reconcile, segment->retry_ns))
 				continue;
 			int fd = pool_open_segment(segment);
 			if (fd >= 0)
@@ -233,7 +251,7 @@ static void resume_fills(struct reconcile *reconcile, struct pool *pool)
 			else if (fd == -ENOENT)
 				forget_vanished(segment);
 			else
-				want_tick(reconcile, RETRY_MS);
+				put_off(segment);
 		}
 	}
 }
@@ -380,7 +398,7 @@ static void clear_class(struct reconcile *reconcile, struct pool *pool, struct p
 	LIST_FOR_EACH_SAFE(at, &class->segments[SEGMENT_DIRTY])
 	{
 		struct pool_segment *segment = CONTAINER_OF(at, struct pool_segment, link);
-		if (segment->is_busy || segment->is_waiting)
+		if (segment->is_busy || is_put_off(reconcile, segment->retry_ns))
 			continue;
 		if (pool->clear_jobs >= CLEARS_MAX && !pool->is_draining)
 			return;
@@ -626,7 +644,7 @@ static void make_plan(struct reconcile *reconcile, struct pool *pool)
 	}
 	pool_count_holders(pool, &holes, &grown);
 	count_filling(pool);
-	bool may_fill = now_ns(reconcile) >= pool->fill_retry_ns && pool->fill_jobs < FILLS_MAX;
+	bool may_fill = !is_put_off(reconcile, pool->fill_retry_ns) && pool->fill_jobs < FILLS_MAX;
 	struct policy_input input = {
 	        .target_pages = pool->config.pages,
 	        .is_draining = pool->is_draining,

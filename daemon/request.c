@@ -1150,4 +1150,7 @@ void request_deinit(struct requests *requests)
 {
 	LIST_FOR_EACH_SAFE(pos, &requests->waiting)
 	drop_request(CONTAINER_OF(pos, struct request, link));
+	/* Connections end with us now, and not because a client wants its lease to end. */
+	LIST_FOR_EACH(pos, &requests->leases->leases)
+	LEASE_OF(pos)->bound = NULL;
 }

@@ -68,18 +68,28 @@ int segment_parse_name(const char *text, struct segment_name *ret_name)
 
 /* ---- a mount ---- */
 
-/* Opens a directory of ours, made if need be: never through a symbolic link, root's, exactly that mode. */
-static int open_own_dir(int parent, const char *name, mode_t mode)
+/* Opens a directory, made if need be: never through a symbolic link. */
+static int open_dir(int parent, const char *name, mode_t mode)
 {
 	if (mkdirat(parent, name, mode) < 0 && errno != EEXIST)
 		return -errno;
 	int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0)
-		return -errno;
-	if (fchown(fd, geteuid(), getegid()) < 0 || fchmod(fd, mode) < 0) {
-		int error = -errno;
-		close(fd);
-		return error;
+	return fd < 0 ? -errno : fd;
+}
+
+static int make_own(int fd, mode_t mode)
+{
+	return fchown(fd, geteuid(), getegid()) < 0 || fchmod(fd, mode) < 0 ? -errno : 0;
+}
+
+/* The same, and it is root's, with exactly that mode. */
+static int open_own_dir(int parent, const char *name, mode_t mode)
+{
+	int fd = open_dir(parent, name, mode);
+	int r = fd < 0 ? fd : make_own(fd, mode);
+	if (r < 0) {
+		close_fd(fd);
+		return r;
 	}
 	return fd;
 }
@@ -128,7 +138,7 @@ static int open_store(struct segment_store *store, const char **ret_why)
 		return -EMEDIUMTYPE;
 	}
 	*ret_why = "cannot hold hpz's directories";
-	store->hpz_fd = open_own_dir(root, "hpz", 0700);
+	store->hpz_fd = open_dir(root, "hpz", 0700);
 	if (store->hpz_fd < 0)
 		return store->hpz_fd;
 	if (flock(store->hpz_fd, LOCK_EX | LOCK_NB) < 0) {
@@ -143,6 +153,9 @@ static int open_store(struct segment_store *store, const char **ret_why)
 			*ret_why = "holds the files of a newer hpzd, which this one does not understand";
 		return r;
 	}
+	r = make_own(store->hpz_fd, 0700);
+	if (r < 0)
+		return r;
 	store->format_fd = open_own_dir(store->hpz_fd, "1", 0700);
 	if (store->format_fd < 0)
 		return store->format_fd;
@@ -223,10 +236,9 @@ void segment_close_dirs(struct segment_dirs *dirs)
 		dirs->fds[i] = close_fd(dirs->fds[i]);
 }
 
-int segment_scan(const struct segment_dirs *dirs, enum segment_state state,
-        int (*callback)(const char *name, void *user), void *user)
+static int scan_dir(int dir_fd, int (*callback)(const char *name, void *user), void *user)
 {
-	int copy = openat(dirs->fds[state], ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int copy = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (copy < 0)
 		return -errno;
 	DIR *dir = fdopendir(copy);
@@ -244,6 +256,12 @@ int segment_scan(const struct segment_dirs *dirs, enum segment_state state,
 		result = -errno;
 	closedir(dir);
 	return result;
+}
+
+int segment_scan(const struct segment_dirs *dirs, enum segment_state state,
+        int (*callback)(const char *name, void *user), void *user)
+{
+	return scan_dir(dirs->fds[state], callback, user);
 }
 
 /* ---- one file ---- */
@@ -360,6 +378,31 @@ int segment_remove_out(int out_fd, const char token[SEGMENT_TOKEN], uint32_t cou
 	}
 	snprintf(target, sizeof target, "%.*s", SEGMENT_TOKEN, token);
 	return unlinkat(out_fd, target, AT_REMOVEDIR) < 0 && errno != ENOENT ? -errno : 0;
+}
+
+struct out_scan {
+	const struct segment_store *store;
+	int (*callback)(const char token[SEGMENT_TOKEN], ino_t ino, void *user);
+	void *user;
+};
+
+static int look_at_out(const char *name, void *user)
+{
+	const struct out_scan *scan = user;
+	char first[SEGMENT_TOKEN + 16];
+	struct stat st;
+	if (strlen(name) != SEGMENT_TOKEN || strspn(name, "0123456789abcdef") != SEGMENT_TOKEN)
+		return 0; /* no directory of ours */
+	snprintf(first, sizeof first, "%s/0", name);
+	bool is_linked = fstatat(scan->store->out_fd, first, &st, AT_SYMLINK_NOFOLLOW) == 0;
+	return scan->callback(name, is_linked ? st.st_ino : 0, scan->user);
+}
+
+int segment_scan_out(const struct segment_store *store,
+        int (*callback)(const char token[SEGMENT_TOKEN], ino_t ino, void *user), void *user)
+{
+	struct out_scan scan = {store, callback, user};
+	return scan_dir(store->out_fd, look_at_out, &scan);
 }
 
 void segment_format_out_path(const struct segment_store *store, const char token[SEGMENT_TOKEN],

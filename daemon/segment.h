@@ -119,6 +119,12 @@ int segment_link_out(const struct segment_store *store, const struct segment_dir
 /* Removes the links and the directory. Takes locks that a client may hold: for helpers. Missing ones are
  * fine. */
 int segment_remove_out(int out_fd, const char token[SEGMENT_TOKEN], uint32_t count);
+/*
+ * Calls back for each of these directories, with the inode that its first link names (0: it has none). Stops
+ * when the callback returns non-zero and returns that.
+ */
+int segment_scan_out(const struct segment_store *store,
+        int (*callback)(const char token[SEGMENT_TOKEN], ino_t ino, void *user), void *user);
 void segment_format_out_path(const struct segment_store *store, const char token[SEGMENT_TOKEN],
         uint32_t index, char *ret_path, size_t capacity);
 

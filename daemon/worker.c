@@ -705,9 +705,14 @@ static int prepare_process(enum worker_role role, int node)
 	return 0;
 }
 
-static void send_done(const struct worker_done *done, void *user)
+static int send_done(const struct worker_done *done)
 {
-	frame_send(WORKER_SOCKET_FD, done, sizeof *done, &done->program, done->program >= 0);
+	return frame_send(WORKER_SOCKET_FD, done, sizeof *done, &done->program, done->program >= 0);
+}
+
+static void send_partial_done(const struct worker_done *done, void *user)
+{
+	send_done(done);
 }
 
 /* Puts received descriptors, which come in order, where the job expects them. */
@@ -740,12 +745,16 @@ static int serve(struct worker_control *control)
 			return 1;
 		}
 		struct worker_done done;
-		worker_run_job(&job, fds, control, &done, send_done, NULL);
+		worker_run_job(&job, fds, control, &done, send_partial_done, NULL);
 		/* Before the answer: whoever reads it may count on us having let go. */
 		for (size_t i = 0; i < count; i++)
 			close(received[i]);
-		send_done(&done, NULL);
+		r = send_done(&done);
 		close_fd(done.program);
+		if (r < 0) { /* hpzd would wait for ever: our death is an answer, too */
+			log_error("worker: its answer cannot be sent: %s", strerror(-r));
+			return 1;
+		}
 	}
 }
 

@@ -156,11 +156,11 @@ static void answer_difference(size_t offset)
 		printf("{\"ok\":true,\"equal\":false,\"offset\":%zu,\"value\":%u}\n", offset, memory[offset]);
 }
 
-static bool is_input_ready(void)
+static bool wait_for_input(int milliseconds)
 {
 	struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
 
-	return poll(&input, 1, 0) != 0;
+	return poll(&input, 1, milliseconds) != 0;
 }
 
 static uint64_t get_nanoseconds(void)
@@ -203,9 +203,18 @@ static void do_map(const char *argument)
 	succeed();
 }
 
+/* "dirty": how many bytes are not zero. */
 static void do_check_zero(const char *argument)
 {
-	answer_difference(find_difference(0, true));
+	size_t dirty = 0, first = find_difference(0, true);
+
+	for (size_t i = first; i < memory_length; i++)
+		dirty += memory[i] != 0;
+	printf("{\"ok\":true,\"equal\":%s,\"bytes\":%zu,\"dirty\":%zu", dirty ? "false" : "true",
+	        memory_length, dirty);
+	if (dirty)
+		printf(",\"offset\":%zu,\"value\":%u", first, memory[first]);
+	puts("}");
 }
 
 static void do_fill(const char *argument)
@@ -222,17 +231,19 @@ static void do_verify(const char *argument)
 	answer_difference(find_difference(strtoull(argument, NULL, 0), false));
 }
 
-/* Verifies again and again until the next command arrives. */
+/* Verifies again and again, with that pause in between, until the next command arrives. */
 static void do_loop_verify(const char *argument)
 {
-	uint64_t tenant = strtoull(argument, NULL, 0);
+	char *rest;
+	uint64_t tenant = strtoull(argument, &rest, 0);
+	int pause_ms = (int)strtol(rest, NULL, 0);
 	unsigned long rounds = 0;
 	size_t offset = SIZE_MAX;
 
 	do {
 		offset = find_difference(tenant, false);
 		rounds++;
-	} while (offset == SIZE_MAX && !is_input_ready());
+	} while (offset == SIZE_MAX && !wait_for_input(pause_ms));
 	printf("{\"ok\":true,\"equal\":%s,\"rounds\":%lu}\n", offset == SIZE_MAX ? "true" : "false", rounds);
 }
 
@@ -313,7 +324,7 @@ static void do_loop_punch(const char *argument)
 		        fallocate(fds[0], 0, 0, status.st_size) < 0)
 			failures++;
 		rounds++;
-	} while (!is_input_ready());
+	} while (!wait_for_input(0));
 	printf("{\"ok\":true,\"rounds\":%lu,\"failures\":%lu}\n", rounds, failures);
 }
 
@@ -494,7 +505,7 @@ static const struct command {
         {"check-zero", "", do_check_zero, NEED_MEMORY},
         {"fill", "TENANT", do_fill, NEED_MEMORY},
         {"verify", "TENANT", do_verify, NEED_MEMORY},
-        {"loop-verify", "TENANT", do_loop_verify, NEED_MEMORY},
+        {"loop-verify", "TENANT [PAUSE_MS]", do_loop_verify, NEED_MEMORY},
         {"unmap", "", do_unmap, NEED_MEMORY},
         {"close", "", do_close, NEED_NOTHING},
         {"touch", "OFFSET", do_touch, NEED_MEMORY},
