@@ -70,8 +70,11 @@ static struct hpzctl_outcome hpzctl_explain(int error)
 		return (struct hpzctl_outcome){HPZCTL_FAILED, "start it with systemctl start hpzd, or name "
 		                                              "its socket with --socket or $HPZ_SOCKET"};
 	case HPZ_ERR_DENIED:
+		return (struct hpzctl_outcome){HPZCTL_FAILED,
+		        "root may do everything; what others may, [access NAME] of hpzd.conf(5) says"};
+	case HPZ_ERR_QUOTA:
 		return (struct hpzctl_outcome){
-		        HPZCTL_FAILED, "root may do everything, the socket's group may read the status"};
+		        HPZCTL_LATER, "release a lease; hpzctl leases shows who still holds memory"};
 	case HPZ_ERR_TOO_LARGE:
 		return (struct hpzctl_outcome){HPZCTL_FAILED, "hpzctl status shows how large the pools are"};
 	case HPZ_ERR_NO_POOL:

@@ -510,8 +510,8 @@ static int open_rooms(struct daemon *daemon, const char *program)
 	reconcile_init(&daemon->reconcile, &daemon->loop, &daemon->host, daemon->crew, daemon->prover,
 	        daemon->handoff, &daemon->leases, &reconcile);
 	daemon->reconcile.stores = &daemon->stores;
-	request_init(&daemon->requests, &daemon->loop, &daemon->host, daemon->crew, &daemon->leases,
-	        daemon->handoff, &daemon->reconcile, session_send);
+	request_init(&daemon->requests, &daemon->loop, &daemon->host, &daemon->config, daemon->crew,
+	        &daemon->leases, daemon->handoff, &daemon->reconcile, session_send);
 	r = crew_open_list(daemon->crew, daemon->config.run_dir);
 	if (r < 0)
 		log_warning("%s/workers: %s: a later hpzd cannot hurry what we leave behind",
@@ -542,7 +542,7 @@ static int open_listener(struct daemon *daemon)
 		return -EINVAL;
 	}
 	int r = listener_open(&daemon->requests, &daemon->loop, daemon->config.socket,
-	        daemon->config.socket_group, passed, &daemon->listener, &why);
+	        daemon->config.socket_group, daemon->config.socket_mode, passed, &daemon->listener, &why);
 	if (r < 0)
 		snprintf(daemon->error, sizeof daemon->error, "socket %s: %s (%s)", daemon->config.socket,
 		        why, strerror(-r));

@@ -7,6 +7,7 @@
 #ifndef HPZ_REQUEST_H
 #define HPZ_REQUEST_H
 
+#include "access.h"
 #include "proto.h"
 #include "reconcile.h"
 
@@ -17,7 +18,9 @@ struct request_peer {
 	gid_t gid;
 	pid_t pid;
 	uint64_t pid_start;
-	int pidfd; /* borrowed by whoever reads this; -1: the process is gone or cannot be held on to */
+	int pidfd;     /* borrowed by whoever reads this; -1: the process is gone or cannot be held on to */
+	gid_t *groups; /* supplementary ones, the session's */
+	size_t group_count;
 };
 
 struct request_reply {
@@ -31,6 +34,7 @@ struct request_reply {
 struct requests {
 	uv_loop_t *loop;
 	const struct host *host;
+	const struct config *config; /* the one in force: a reload changes it in place */
 	struct crew *crew;
 	struct lease_table *leases;
 	struct handoff *handoff;
@@ -51,10 +55,14 @@ enum request_outcome {
 	REQUEST_BROKEN,   /* reply, then close: not our protocol */
 };
 
-void request_init(struct requests *requests, uv_loop_t *loop, const struct host *host, struct crew *crew,
-        struct lease_table *leases, struct handoff *handoff, struct reconcile *reconcile,
-        void (*send)(struct session *session, struct request_reply *reply));
+void request_init(struct requests *requests, uv_loop_t *loop, const struct host *host,
+        const struct config *config, struct crew *crew, struct lease_table *leases, struct handoff *handoff,
+        struct reconcile *reconcile, void (*send)(struct session *session, struct request_reply *reply));
 void request_deinit(struct requests *requests);
+
+/* What holds for a peer now. */
+void request_find_rule(
+        const struct requests *requests, const struct request_peer *peer, struct access_rule *ret_rule);
 
 /* One message of a session whose hello is done or due. `unread_lease`: descriptors it has not confirmed; 0
  * none. */

@@ -63,6 +63,8 @@ const char *hpz_strerror(int error)
 		return "the handle belongs to the parent process";
 	case HPZ_ERR_INTERNAL:
 		return "hpzd could not do it; its log says why";
+	case HPZ_ERR_QUOTA:
+		return "the quota is used up";
 	}
 	return "an error this version does not know";
 }

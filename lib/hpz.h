@@ -67,7 +67,8 @@ enum hpz_error {
 	HPZ_ERR_UNSUPPORTED = 18,  /* the peer does not know this request */
 	HPZ_ERR_KEY_MISMATCH = 19, /* the key belongs to a lease of another shape */
 	HPZ_ERR_FORKED = 20,       /* the handle belongs to the parent process */
-	HPZ_ERR_INTERNAL = 21      /* hpzd could not do it; its log says why */
+	HPZ_ERR_INTERNAL = 21,     /* hpzd could not do it; its log says why */
+	HPZ_ERR_QUOTA = 22         /* you have as much as you may have; after a release it may succeed */
 };
 
 struct hpz;            /* a connection */
