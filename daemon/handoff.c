@@ -72,6 +72,7 @@ struct handoff {
 };
 
 static void look(struct handoff_lease *hl);
+static void add_watches(struct handoff_lease *hl);
 static void remove_watches(struct handoff_lease *hl);
 static void probe_unused(struct handoff_lease *hl);
 
@@ -208,6 +209,9 @@ int handoff_link(struct handoff *handoff, struct lease *lease)
 	int r = 0;
 	for (size_t i = 0; r == 0 && i < lease->segment_count; i++)
 		r = link_one(handoff, lease, lease->segments[i]);
+	/* Not before: a watch counts as a reference to the inode. */
+	if (r == 0)
+		add_watches(lease->handoff);
 	return r;
 }
 
@@ -869,9 +873,10 @@ int handoff_watch(struct handoff *handoff, struct lease *lease, int pidfd)
 		pidfd = find_owner_again(handoff, lease);
 	if (pidfd >= 0)
 		start_owner_poll(lease->handoff, pidfd);
-	if (lease->deliver == HPZ_DELIVER_PATH && lease->state != HPZ_STATE_RETURNING) {
+	if (lease->is_recovered && lease->deliver == HPZ_DELIVER_PATH &&
+	        lease->state != HPZ_STATE_RETURNING) {
 		add_watches(lease->handoff);
-		if (lease->is_recovered && was_opened_meanwhile(lease))
+		if (was_opened_meanwhile(lease))
 			lease_set_opened(handoff->leases, lease);
 	}
 	plan_first_look(lease->handoff);
