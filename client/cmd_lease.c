@@ -5,6 +5,7 @@
 #include <grp.h>
 #include <inttypes.h>
 #include <pwd.h>
+#include <signal.h>
 
 #include "leases.h"
 #include "options.h"
@@ -141,6 +142,8 @@ int cmd_lease(struct hpzctl *ctl, int argc, char **argv)
 	int status = cmd_lease_parse(ctl, argc, argv, &request);
 	if (status != OPTIONS_GO)
 		return status;
+	/* So that a closed pipe is an error that can be answered. */
+	signal(SIGPIPE, SIG_IGN);
 	status = hpzctl_connect(ctl, &hpz);
 	if (status)
 		return status;
@@ -151,6 +154,9 @@ int cmd_lease(struct hpzctl *ctl, int argc, char **argv)
 		cmd_lease_print_json(lease, request.label);
 	else
 		cmd_lease_print(lease);
+	/* A path that nobody has heard of would be kept for ever. main() says what went wrong. */
+	if (fflush(stdout) || ferror(stdout))
+		hpz_release(hpz, hpz_lease_get_id(lease), 0, 0);
 	hpz_lease_free(lease);
 	return HPZCTL_DONE;
 }

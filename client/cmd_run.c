@@ -8,6 +8,7 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
+#include <sys/prctl.h>
 
 #include "options.h"
 #include "output.h"
@@ -75,12 +76,15 @@ static int cmd_run_plan(const struct hpzctl *ctl, struct cmd_run *run)
 	return OPTIONS_GO;
 }
 
-static void cmd_run_choose_label(struct cmd_run *run)
+/* Who the lists name as the owner: hpzd notes a process's name when it gives, and by then we have to be the
+ * command. */
+static void cmd_run_choose_names(struct cmd_run *run)
 {
 	const char *slash = strrchr(run->argv[0], '/');
 	const char *base = slash ? slash + 1 : run->argv[0];
 	bool has_name = run->is_qemu && *run->qemu.name && output_is_text(run->qemu.name);
 
+	prctl(PR_SET_NAME, base);
 	if (run->request.label)
 		return;
 	if (has_name)
@@ -197,7 +201,7 @@ int cmd_run(struct hpzctl *ctl, int argc, char **argv)
 		return status ? HPZCTL_RUN_FAILED : HPZCTL_DONE;
 	if (run.is_qemu && !run.has_marker && !run.is_rewritten)
 		return cmd_run_exec_unchanged(&run, run.qemu.left_alone);
-	cmd_run_choose_label(&run);
+	cmd_run_choose_names(&run);
 	if (cmd_run_lease(ctl, &run, &hpz, &memory) == HPZCTL_DONE)
 		return cmd_run_exec_leased(&run, hpz, &memory);
 	if (!run.falls_back)

@@ -2,8 +2,6 @@
 /* cmd_wait.c - hpzctl wait and drain. */
 #include "hpzctl.h"
 
-#include <inttypes.h>
-
 #include "leases.h"
 #include "options.h"
 #include "output.h"
@@ -148,7 +146,6 @@ int cmd_drain(struct hpzctl *ctl, int argc, char **argv)
 	                "also lower nr_hugepages by what hpzd raised it by"},
 	        {"timeout", OPTIONS_SECONDS, &timeout_ms, "S", "how long it may take (default: 60)"},
 	};
-	uint32_t leases = 0;
 	char **operands;
 	int count;
 
@@ -160,10 +157,8 @@ int cmd_drain(struct hpzctl *ctl, int argc, char **argv)
 	status = hpzctl_connect(ctl, &hpz);
 	if (status)
 		return status;
-	int error = hpz_drain(hpz, gives_back ? HPZ_DRAIN_GIVE_BACK : 0, timeout_ms, &leases);
-	if (error == HPZ_ERR_IN_USE)
-		status = hpzctl_fail(ctl, hpz, error, "drain: %" PRIu32 " out", leases);
-	else if (error)
+	int error = hpz_drain(hpz, gives_back ? HPZ_DRAIN_GIVE_BACK : 0, timeout_ms, NULL);
+	if (error)
 		status = hpzctl_fail(ctl, hpz, error, "drain");
 	if (error && error != HPZ_ERR_IN_USE && error != HPZ_ERR_TIMEOUT)
 		return status;

@@ -146,8 +146,9 @@ static void leases_print_holders(FILE *file, const struct hpz_lease_list *list)
 		leases_get(list, i, &info);
 		if (info.state != HPZ_STATE_RETURNING)
 			continue;
-		fprintf(file, "\n%" PRIu64 " has ended, and its memory is held by:%s\n", info.id,
-		        info.holder_count ? "" : " nobody who can be seen");
+		fprintf(file, "\n%" PRIu64 " has ended, and %s\n", info.id,
+		        info.holder_count ? "its memory is held by:"
+		                          : "its memory is not proven free; nobody is known to hold it");
 		for (uint32_t j = 0; j < info.holder_count; j++) {
 			struct hpz_holder holder;
 			leases_get_holder(list, i, j, &holder);

@@ -14,6 +14,14 @@
 #include "frame.h"
 #include "size.h"
 
+/*
+ * A greeting is answered by hpzd's loop, which waits for nobody: within milliseconds, or hpzd has stopped.
+ * Another request may need a worker that somebody keeps waiting; measured were 143 s in the worst case one
+ * could build.
+ */
+#define API_PATIENCE_GREETING_MS 5000
+#define API_PATIENCE_MS          180000
+
 /* ---- errors ---- */
 
 const char *hpz_strerror(int error)
@@ -32,7 +40,7 @@ const char *hpz_strerror(int error)
 	case HPZ_ERR_LOST:
 		return "the connection to hpzd is gone";
 	case HPZ_ERR_NOT_RUNNING:
-		return "hpzd is not running";
+		return "hpzd is not running, or does not answer";
 	case HPZ_ERR_DENIED:
 		return "permission denied";
 	case HPZ_ERR_NO_MEMORY:
@@ -145,6 +153,8 @@ int api_send(struct hpz *hpz, uint16_t op, const void *payload, size_t size, uin
 	int r = frame_send(hpz->sock, request, length, NULL, 0);
 	if (r == -EPIPE || r == -ECONNRESET || r == -ENOTCONN)
 		return api_fail_lost(hpz, "hpzd closed the connection");
+	if (r == -EAGAIN)
+		return api_fail_lost(hpz, "hpzd does not take requests");
 	if (r < 0) {
 		errno = -r;
 		return api_fail_system(hpz, "cannot send to hpzd");
@@ -167,6 +177,25 @@ static int api_read_error(struct hpz *hpz, const struct hpz_wire_head *head, str
 	proto_get_text(refusal.text, sizeof(refusal.text), hpz->text);
 	reply->leases = refusal.leases;
 	return (int)head->error;
+}
+
+/* Waits until there is something to receive. */
+static int api_await(struct hpz *hpz, int64_t waits_ms, int64_t patience_ms)
+{
+	struct pollfd look = {.fd = hpz->sock, .events = POLLIN};
+	int64_t start_ms = (int64_t)(clock_get_ns(CLOCK_MONOTONIC) / NS_PER_MS), left_ms;
+	int64_t limit_ms = waits_ms > INT64_MAX - patience_ms ? INT64_MAX : waits_ms + patience_ms;
+
+	do {
+		left_ms = limit_ms - ((int64_t)(clock_get_ns(CLOCK_MONOTONIC) / NS_PER_MS) - start_ms);
+		int timeout = waits_ms == HPZ_FOREVER ? -1 : (int)MIN(MAX(left_ms, 0), INT_MAX);
+		int r = poll(&look, 1, timeout);
+		if (r > 0)
+			return HPZ_OK;
+		if (r < 0 && errno != EINTR)
+			return api_fail_system(hpz, "poll");
+	} while (waits_ms == HPZ_FOREVER || left_ms > 0);
+	return api_fail_lost(hpz, "hpzd does not answer");
 }
 
 static int api_receive(struct hpz *hpz, uint16_t op, uint64_t id, struct api_reply *reply)
@@ -198,11 +227,15 @@ static int api_receive(struct hpz *hpz, uint16_t op, uint64_t id, struct api_rep
 	return head.error ? api_read_error(hpz, &head, reply) : HPZ_OK;
 }
 
-int api_call(struct hpz *hpz, uint16_t op, const void *payload, size_t size, struct api_reply *ret_reply)
+int api_call(struct hpz *hpz, uint16_t op, const void *payload, size_t size, int64_t waits_ms,
+        struct api_reply *ret_reply)
 {
 	uint64_t id;
 	int error = api_send(hpz, op, payload, size, &id);
 
+	if (!error)
+		error = api_await(
+		        hpz, waits_ms, op == HPZ_OP_HELLO ? API_PATIENCE_GREETING_MS : API_PATIENCE_MS);
 	return error ? error : api_receive(hpz, op, id, ret_reply);
 }
 
@@ -292,6 +325,7 @@ static int api_fail_connect(struct hpz *hpz)
 	case ENOENT:
 	case ECONNREFUSED:
 	case ENOTDIR:
+	case EAGAIN:
 		return api_fail(hpz, HPZ_ERR_NOT_RUNNING, "nobody listens at %s", hpz->socket_path);
 	case EACCES:
 	case EPERM:
@@ -306,10 +340,13 @@ static int api_fail_connect(struct hpz *hpz)
 static int api_connect(struct hpz *hpz)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	const struct timeval patience = {.tv_sec = API_PATIENCE_GREETING_MS / 1000};
 	_cleanup_fd_ int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	int r;
 
-	if (sock < 0)
+	/* The limit is also one for connect(), which waits for room in the queue of a server that has
+	 * stopped. */
+	if (sock < 0 || setsockopt(sock, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience)) < 0)
 		return api_fail_system(hpz, "cannot make a socket");
 	memcpy(address.sun_path, hpz->socket_path, strlen(hpz->socket_path) + 1);
 	do
@@ -336,7 +373,7 @@ static int api_exchange_hello(struct hpz *hpz)
 	const char *why;
 
 	proto_set_text(hello.program, sizeof(hello.program), HPZ_VERSION);
-	int error = api_call(hpz, HPZ_OP_HELLO, &hello, sizeof(hello), &reply);
+	int error = api_call(hpz, HPZ_OP_HELLO, &hello, sizeof(hello), 0, &reply);
 	if (error)
 		return error;
 	if (!api_read(&reply.payload, &hello, sizeof(hello)) || reply.payload.left)
@@ -355,6 +392,9 @@ static int api_open(struct hpz *hpz)
 
 	if (!error)
 		error = api_exchange_hello(hpz);
+	/* It went before it said a word, or never says one. */
+	if (error == HPZ_ERR_LOST)
+		error = HPZ_ERR_NOT_RUNNING;
 	if (error)
 		api_lose(hpz);
 	return error;

@@ -113,13 +113,13 @@ static int api_fail_withheld(struct hpz *hpz, uint16_t op, uint64_t id)
 }
 
 /* LEASE and ADOPT are answered alike. */
-static int api_call_lease(struct hpz *hpz, uint16_t op, const void *payload, size_t size, int64_t deliver,
-        uint64_t least_bytes, struct hpz_lease **ret_lease)
+static int api_call_lease(struct hpz *hpz, uint16_t op, const void *payload, size_t size, int64_t waits_ms,
+        int64_t deliver, uint64_t least_bytes, struct hpz_lease **ret_lease)
 {
 	_cleanup_api_reply_ struct api_reply reply = {0};
 	struct hpz_wire_leased leased;
 
-	int error = api_call(hpz, op, payload, size, &reply);
+	int error = api_call(hpz, op, payload, size, waits_ms, &reply);
 	if (error)
 		return error;
 	if (!api_read(&reply.payload, &leased, sizeof(leased)) || !api_check_leased(&leased) ||
@@ -212,7 +212,8 @@ int hpz_lease(struct hpz *hpz, const struct hpz_lease_request *request, struct h
 	error = api_set_lease(hpz, &known, &wire);
 	if (error)
 		return error;
-	return api_call_lease(hpz, HPZ_OP_LEASE, &wire, sizeof(wire), wire.deliver, wire.bytes, ret_lease);
+	return api_call_lease(
+	        hpz, HPZ_OP_LEASE, &wire, sizeof(wire), wire.timeout_ms, wire.deliver, wire.bytes, ret_lease);
 }
 
 int hpz_adopt(
@@ -234,7 +235,7 @@ int hpz_adopt(
 	error = proto_check_adopt(&wire, &why);
 	if (error)
 		return api_fail(hpz, error, "%s", why);
-	return api_call_lease(hpz, HPZ_OP_ADOPT, &wire, sizeof(wire), -1, 0, ret_lease);
+	return api_call_lease(hpz, HPZ_OP_ADOPT, &wire, sizeof(wire), 0, -1, 0, ret_lease);
 }
 
 int hpz_release(struct hpz *hpz, uint64_t id, unsigned flags, int64_t timeout_ms)
@@ -251,7 +252,8 @@ int hpz_release(struct hpz *hpz, uint64_t id, unsigned flags, int64_t timeout_ms
 	error = proto_check_release(&wire, &why);
 	if (error)
 		return api_fail(hpz, error, "%s", why);
-	error = api_call(hpz, HPZ_OP_RELEASE, &wire, sizeof(wire), &reply);
+	error = api_call(
+	        hpz, HPZ_OP_RELEASE, &wire, sizeof(wire), flags & HPZ_RELEASE_WAIT ? timeout_ms : 0, &reply);
 	if (error)
 		return error;
 	if (!api_read(&reply.payload, &released, sizeof(released)) || reply.payload.left ||

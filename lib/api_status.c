@@ -160,7 +160,7 @@ int hpz_list(struct hpz *hpz, struct hpz_lease_list **ret_list)
 		return api_fail_system(hpz, "no memory for the list");
 	do {
 		struct api_reply reply = {0};
-		error = api_call(hpz, HPZ_OP_LIST, &wire, sizeof(wire), &reply);
+		error = api_call(hpz, HPZ_OP_LIST, &wire, sizeof(wire), 0, &reply);
 		if (error)
 			return error;
 		/* A cursor that does not move would keep us here for ever. */
@@ -269,7 +269,7 @@ int hpz_get_status(struct hpz *hpz, struct hpz_status **ret_status)
 		return error;
 	if (!ret_status)
 		return api_fail(hpz, HPZ_ERR_INVALID, "there is no place for the status");
-	error = api_call(hpz, HPZ_OP_STATUS, &empty, sizeof(empty), &reply);
+	error = api_call(hpz, HPZ_OP_STATUS, &empty, sizeof(empty), 0, &reply);
 	if (error)
 		return error;
 	if (!api_read(&reply.payload, &wire, sizeof(wire)) ||
@@ -344,12 +344,12 @@ int hpz_status_get_pool(const struct hpz_status *status, size_t index, struct hp
 
 /* ---- wait and drain: done or not, nothing else comes back ---- */
 
-static int api_call_empty(
-        struct hpz *hpz, uint16_t op, const void *payload, size_t size, struct api_reply *ret_reply)
+static int api_call_empty(struct hpz *hpz, uint16_t op, const void *payload, size_t size, int64_t waits_ms,
+        struct api_reply *ret_reply)
 {
 	struct hpz_wire_empty empty;
 
-	int error = api_call(hpz, op, payload, size, ret_reply);
+	int error = api_call(hpz, op, payload, size, waits_ms, ret_reply);
 	if (error)
 		return error;
 	if (!api_read(&ret_reply->payload, &empty, sizeof(empty)) || empty.reserved ||
@@ -380,7 +380,7 @@ int hpz_wait(struct hpz *hpz, const struct hpz_wait_request *request)
 	error = proto_check_wait(&wire, &why);
 	if (error)
 		return api_fail(hpz, error, "%s", why);
-	return api_call_empty(hpz, HPZ_OP_WAIT, &wire, sizeof(wire), &reply);
+	return api_call_empty(hpz, HPZ_OP_WAIT, &wire, sizeof(wire), wire.timeout_ms, &reply);
 }
 
 int hpz_drain(struct hpz *hpz, unsigned flags, int64_t timeout_ms, uint32_t *ret_leases)
@@ -395,7 +395,7 @@ int hpz_drain(struct hpz *hpz, unsigned flags, int64_t timeout_ms, uint32_t *ret
 	error = proto_check_drain(&wire, &why);
 	if (error)
 		return api_fail(hpz, error, "%s", why);
-	error = api_call_empty(hpz, HPZ_OP_DRAIN, &wire, sizeof(wire), &reply);
+	error = api_call_empty(hpz, HPZ_OP_DRAIN, &wire, sizeof(wire), timeout_ms, &reply);
 	if (ret_leases && (error == HPZ_OK || error == HPZ_ERR_IN_USE))
 		*ret_leases = error ? reply.leases : 0;
 	return error;

@@ -81,7 +81,8 @@ struct hpz_status;     /* a copy of what hpz_get_status() saw */
 /*
  * Connects to hpzd and exchanges hellos. socket_path NULL: $HPZ_SOCKET, else HPZ_DEFAULT_SOCKET.
  * The caller owns *ret_hpz: hpz_close(). When it fails with HPZ_ERR_SYSTEM, errno is set.
- * Errors: NOT_RUNNING, DENIED (the socket's mode), VERSION, PROTOCOL, SYSTEM, INVALID (path too long).
+ * Errors: NOT_RUNNING (also: it does not answer), DENIED (the socket's mode), VERSION, BUSY, PROTOCOL,
+ * SYSTEM, INVALID (path too long).
  */
 HPZ_PUBLIC int hpz_connect(const char *socket_path, struct hpz **ret_hpz);
 

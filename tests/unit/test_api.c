@@ -322,11 +322,30 @@ static void test_end_and_flood_instead_of_a_hello(void **state)
 	struct fake fake;
 
 	fake_start(&fake, serve_nothing, NULL);
-	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_ERR_LOST);
+	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_ERR_NOT_RUNNING);
 	fake_join(&fake);
 	fake_start(&fake, serve_flood, NULL);
 	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_ERR_PROTOCOL);
 	fake_join(&fake);
+}
+
+/* A server that has stopped: nobody takes us from its queue, which is full in the end. Both must come to an
+ * end. */
+static void test_a_stopped_server(void **state)
+{
+	struct hpz *hpz = NULL;
+	struct fake fake;
+	uint64_t start_ns = clock_get_ns(CLOCK_MONOTONIC);
+
+	fake_listen(&fake);
+	assert_int_equal(listen(fake.listener, 0), 0);
+	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_ERR_NOT_RUNNING);
+	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_ERR_NOT_RUNNING);
+	assert_null(hpz);
+	uint64_t seconds = (clock_get_ns(CLOCK_MONOTONIC) - start_ns) / NS_PER_S;
+	assert_true(seconds >= 9 && seconds < 30);
+	close_fd(fake.listener);
+	unlink(fake.path);
 }
 
 /* ---- one call, one answer ---- */
@@ -1730,6 +1749,7 @@ int main(void)
 	        cmocka_unit_test(test_hello_of_every_length),
 	        cmocka_unit_test(test_refused_hellos),
 	        cmocka_unit_test(test_end_and_flood_instead_of_a_hello),
+	        cmocka_unit_test(test_a_stopped_server),
 	        cmocka_unit_test(test_refusals),
 	        cmocka_unit_test(test_malformed_refusals),
 	        cmocka_unit_test(test_text_of_a_refusal),
