@@ -29,7 +29,10 @@ int proto_get_head(const void *message, size_t length, bool is_reply, struct hpz
 	if (length < sizeof(head))
 		return HPZ_ERR_PROTOCOL;
 	memcpy(&head, message, sizeof(head));
-	if (head.size != length || head.id == 0)
+	if (head.size != length)
+		return HPZ_ERR_PROTOCOL;
+	/* Nobody asked: a server that turns us away. */
+	if (head.id == 0 && !(is_reply && head.op == HPZ_OP_HELLO && head.error))
 		return HPZ_ERR_PROTOCOL;
 	if (is_reply) {
 		if (head.flags != HPZ_WIRE_REPLY || head.descriptors > HPZ_WIRE_MAX_FDS ||

@@ -15,8 +15,9 @@
  * magic is wrong or no common version exists (client.version < server.compat or the other way round). Then
  * each request gets exactly one reply with the same op, the request's id and HPZ_WIRE_REPLY set. A client may
  * send its next request before the reply; requests of one connection are carried out one after the other.
- * Request ids are the client's business but never 0: id 0 is for events from the server, of which there are
- * none yet.
+ * Request ids are the client's business but never 0: id 0 is for what the server says unasked. So far that is
+ * one thing: a server that does not take a connection (a limit is reached) sends an error with op HELLO and
+ * id 0, and closes without having read anything. A client whose hello could not be sent finds it there.
  *
  * A failed request is answered with head.error != 0 and a struct hpz_wire_error. Error numbers are enum
  * hpz_error.
