@@ -15,6 +15,8 @@ static const struct hpzctl_verb verbs[] = {
                 "List the leases, and who still holds the memory of those that have ended."},
         {"wait", cmd_wait, "", "Wait until the stock is full, or until so much is clean."},
         {"drain", cmd_drain, "", "Empty every pool; with leases out, list them and exit 75."},
+        {"check", cmd_check, "",
+                "Compare hpzd's books with disk, journal and kernel; exit 1 if they differ."},
         {"run", cmd_run, "[--] COMMAND [ARGUMENT...]",
                 "Run a command on leased memory: QEMU as it is, others with {hpz} or $HPZ_FD."},
 };

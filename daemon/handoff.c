@@ -493,7 +493,7 @@ static void on_unlinked(struct crew_job *job, const struct worker_done *done, vo
 		return;
 	}
 	struct pool_segment *segment = hl->lease->segments[hl->job_segment];
-	lease_drop_segment(hl->lease, segment);
+	lease_drop_segment(hl->handoff->leases, hl->lease, segment);
 	pool_forget(segment);
 	look(hl);
 }
@@ -607,7 +607,7 @@ static void take_back(struct handoff_lease *hl, size_t index, const struct proof
 	segment->weak_uid = hl->lease->file_uid;
 	if (segment->proof == POOL_PROOF_WEAK)
 		note_weak(hl->handoff, segment->pool);
-	lease_drop_segment(hl->lease, segment);
+	lease_drop_segment(hl->handoff->leases, hl->lease, segment);
 	hl->attempts = 0;
 	note_change(hl->handoff);
 	look(hl);
@@ -656,7 +656,7 @@ static void forget_vanished(struct handoff_lease *hl, size_t index)
 	struct pool_segment *segment = hl->lease->segments[index];
 	log_error("segment %" PRIu64 " of lease %" PRIu64 " has vanished from %s", segment->id, hl->lease->id,
 	        segment->pool->store->path);
-	lease_drop_segment(hl->lease, segment);
+	lease_drop_segment(hl->handoff->leases, hl->lease, segment);
 	pool_forget(segment);
 	look(hl);
 }

@@ -66,6 +66,7 @@ struct pool_segment {
 	void *job;       /* which; NULL: none, or not one that can be stopped */
 	bool is_waiting; /* for pages (a dirty one with holes) or for a retry */
 	unsigned deaths; /* workers lost over it */
+	uint64_t stamp;  /* books': when it last had its turn */
 };
 
 struct pool {

@@ -69,6 +69,9 @@ void reconcile_mark(struct reconcile *reconcile);
 void reconcile_read_record(
         struct reconcile *reconcile, enum journal_type type, const void *payload, size_t bytes);
 
+/* Writes the journal anew from what is known. 0 or negative errno. */
+int reconcile_compact(struct reconcile *reconcile);
+
 /* Lowers nr_hugepages by what was raised; -EAGAIN while that is under way, 0 when nothing is left to give. */
 int reconcile_give_back(struct reconcile *reconcile, struct pool *pool);
 

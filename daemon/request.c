@@ -24,6 +24,7 @@ struct request {
 		struct hpz_wire_release release;
 		struct hpz_wire_wait wait;
 		struct hpz_wire_drain drain;
+		struct hpz_wire_check check;
 	};
 	struct pool *pool;   /* LEASE: whose memory it waits for */
 	uint64_t pages;      /* LEASE */
@@ -436,7 +437,7 @@ static int grant_one(struct requests *requests, struct pool_segment *segment, st
 	}
 	r = handoff_watch(requests->handoff, lease, pidfd >= 0 ? dup(pidfd) : -1);
 	if (r < 0) { /* no memory for a watch: nobody has seen it, so it goes back as it came */
-		lease_drop_segment(lease, segment);
+		lease_drop_segment(requests->leases, lease, segment);
 		pool_set_state(segment, SEGMENT_DIRTY);
 		lease_end(requests->leases, lease);
 		return r;
@@ -804,7 +805,7 @@ static enum request_outcome handle_status(struct requests *requests, struct sess
         const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
 {
 	struct hpz_wire_status *status = get_payload(requests);
-	size_t size = report_status(requests->reconcile, status);
+	size_t size = report_status(requests->reconcile, requests->books, status);
 	status->uptime_ms = (clock_get_ns(CLOCK_MONOTONIC) - requests->started_ns) / NS_PER_MS;
 	status->connections = requests->connections;
 	return finish_reply(requests, head->op, head->id, size);
@@ -885,6 +886,57 @@ static enum request_outcome handle_drain(struct requests *requests, struct sessi
 	return REQUEST_WAITS;
 }
 
+/* ---- check ---- */
+
+static enum request_outcome reply_check(
+        struct requests *requests, const struct hpz_wire_head *head, size_t index)
+{
+	size_t capacity = sizeof requests->reply.bytes - sizeof(struct hpz_wire_head);
+	return finish_reply(requests, head->op, head->id,
+	        report_check(requests->books, index, get_payload(requests), capacity));
+}
+
+static enum request_outcome handle_check(struct requests *requests, struct session *session,
+        const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
+{
+	const struct hpz_wire_check *wire = payload;
+	size_t index = (size_t)(wire->cursor & UINT32_MAX);
+	if (wire->cursor != 0) {
+		if (wire->cursor >> 32 != requests->books->run_number ||
+		        index >= requests->books->results.count)
+			return refuse(
+			        requests, head, HPZ_ERR_INVALID, "a later check has begun: check again");
+		return reply_check(requests, head, index);
+	}
+	struct request *request = make_waiting(requests, session, peer, head, wire->timeout_ms);
+	if (!request)
+		return refuse_waiting(requests, head);
+	request->check = *wire;
+	int r = books_check(requests->books, wire->flags & HPZ_CHECK_REPAIR);
+	if (r == 0)
+		return REQUEST_WAITS;
+	drop_request(request);
+	return refuse(requests, head, r == -EBUSY || r == -EAGAIN ? HPZ_ERR_BUSY : HPZ_ERR_INTERNAL, "%s",
+	        r == -EBUSY    ? "another check is under way"
+	        : r == -EAGAIN ? "workers of an earlier hpzd have not ended yet"
+	                       : strerror(-r));
+}
+
+void request_checked(struct requests *requests)
+{
+	LIST_FOR_EACH_SAFE(pos, &requests->waiting)
+	{
+		struct request *request = CONTAINER_OF(pos, struct request, link);
+		struct hpz_wire_head head = make_head(request);
+		if (request->op != HPZ_OP_CHECK)
+			continue;
+		reply_check(requests, &head, 0);
+		answer(request);
+	}
+}
+
+/* ---- drain, once it waits ---- */
+
 static bool is_drain_done(struct requests *requests, struct request *request)
 {
 	bool is_done = true;
@@ -962,6 +1014,8 @@ static void on_timeout(uv_timer_t *timer)
 		        "lease %" PRIu64 " has ended, but its memory is not clean yet", request->release.id);
 	else if (request->op == HPZ_OP_DRAIN)
 		refuse(requests, &head, HPZ_ERR_TIMEOUT, "the pools are not empty yet; it goes on");
+	else if (request->op == HPZ_OP_CHECK)
+		refuse(requests, &head, HPZ_ERR_TIMEOUT, "the check is not over yet");
 	else
 		refuse(requests, &head, HPZ_ERR_TIMEOUT, "not so much is clean yet");
 	answer(request);
@@ -987,6 +1041,7 @@ CHECK(adopt)
 CHECK(list)
 CHECK(wait)
 CHECK(drain)
+CHECK(check)
 
 #define NEEDS_OWN (CONFIG_ALLOW_LEASE | CONFIG_ALLOW_ADMIN) /* which lease it is decides the rest */
 
@@ -1007,6 +1062,7 @@ static const struct {
 	[HPZ_OP_LIST]    = {"list leases", sizeof(struct hpz_wire_list),    check_list,    handle_list,    CONFIG_ALLOW_STATUS, false},
 	[HPZ_OP_WAIT]    = {"wait",    sizeof(struct hpz_wire_wait),    check_wait,    handle_wait,    CONFIG_ALLOW_STATUS, false},
 	[HPZ_OP_DRAIN]   = {"drain",   sizeof(struct hpz_wire_drain),   check_drain,   handle_drain,   CONFIG_ALLOW_ADMIN,  false},
+	[HPZ_OP_CHECK]   = {"check",   sizeof(struct hpz_wire_check),   check_check,   handle_check,   CONFIG_ALLOW_ADMIN,  false},
 };
 /* clang-format on */
 
@@ -1101,7 +1157,8 @@ void request_cancel_session(struct requests *requests, struct session *session)
 
 void request_init(struct requests *requests, uv_loop_t *loop, const struct host *host,
         const struct config *config, struct crew *crew, struct lease_table *leases, struct handoff *handoff,
-        struct reconcile *reconcile, void (*send)(struct session *session, struct request_reply *reply))
+        struct reconcile *reconcile, struct books *books,
+        void (*send)(struct session *session, struct request_reply *reply))
 {
 	memset(requests, 0, sizeof *requests);
 	requests->loop = loop;
@@ -1111,6 +1168,7 @@ void request_init(struct requests *requests, uv_loop_t *loop, const struct host 
 	requests->leases = leases;
 	requests->handoff = handoff;
 	requests->reconcile = reconcile;
+	requests->books = books;
 	requests->send = send;
 	requests->started_ns = clock_get_ns(CLOCK_MONOTONIC);
 	list_init(&requests->waiting);

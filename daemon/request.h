@@ -9,7 +9,7 @@
 
 #include "access.h"
 #include "proto.h"
-#include "reconcile.h"
+#include "books.h"
 
 struct session;
 
@@ -39,6 +39,7 @@ struct requests {
 	struct lease_table *leases;
 	struct handoff *handoff;
 	struct reconcile *reconcile;
+	struct books *books;
 	uint64_t started_ns;
 	struct list waiting;  /* struct request, in order of arrival */
 	unsigned connections; /* kept by the listener */
@@ -57,7 +58,8 @@ enum request_outcome {
 
 void request_init(struct requests *requests, uv_loop_t *loop, const struct host *host,
         const struct config *config, struct crew *crew, struct lease_table *leases, struct handoff *handoff,
-        struct reconcile *reconcile, void (*send)(struct session *session, struct request_reply *reply));
+        struct reconcile *reconcile, struct books *books,
+        void (*send)(struct session *session, struct request_reply *reply));
 void request_deinit(struct requests *requests);
 
 /* What holds for a peer now. */
@@ -80,8 +82,9 @@ void request_cancel_session(struct requests *requests, struct session *session);
 void request_take_back(struct requests *requests, uint64_t lease);
 
 /* Events from below. */
-void request_serve(struct requests *requests);  /* memory may have become clean */
-void request_settle(struct requests *requests); /* states are settled: who waits for a state? */
+void request_serve(struct requests *requests);   /* memory may have become clean */
+void request_settle(struct requests *requests);  /* states are settled: who waits for a state? */
+void request_checked(struct requests *requests); /* a check is over */
 void request_lease_ended(struct requests *requests, uint64_t lease);
 
 #endif

@@ -223,10 +223,9 @@ void segment_close_dirs(struct segment_dirs *dirs)
 		dirs->fds[i] = close_fd(dirs->fds[i]);
 }
 
-int segment_scan(const struct segment_dirs *dirs, enum segment_state state,
-        int (*callback)(const char *name, void *user), void *user)
+static int scan_dir(int parent, const char *name, int (*callback)(const char *name, void *user), void *user)
 {
-	int copy = openat(dirs->fds[state], ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int copy = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (copy < 0)
 		return -errno;
 	DIR *dir = fdopendir(copy);
@@ -244,6 +243,18 @@ int segment_scan(const struct segment_dirs *dirs, enum segment_state state,
 		result = -errno;
 	closedir(dir);
 	return result;
+}
+
+int segment_scan(const struct segment_dirs *dirs, enum segment_state state,
+        int (*callback)(const char *name, void *user), void *user)
+{
+	return scan_dir(dirs->fds[state], ".", callback, user);
+}
+
+int segment_scan_out(const struct segment_store *store, const char *token,
+        int (*callback)(const char *name, void *user), void *user)
+{
+	return scan_dir(store->out_fd, token, callback, user);
 }
 
 /* ---- one file ---- */

@@ -119,6 +119,9 @@ int segment_link_out(const struct segment_store *store, const struct segment_dir
 /* Removes the links and the directory. Takes locks that a client may hold: for helpers. Missing ones are
  * fine. */
 int segment_remove_out(int out_fd, const char token[SEGMENT_TOKEN], uint32_t count);
+/* The same for hpz-out/<token>; "." is hpz-out itself. */
+int segment_scan_out(const struct segment_store *store, const char *token,
+        int (*callback)(const char *name, void *user), void *user);
 void segment_format_out_path(const struct segment_store *store, const char token[SEGMENT_TOKEN],
         uint32_t index, char *ret_path, size_t capacity);
 

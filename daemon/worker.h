@@ -40,6 +40,7 @@ enum worker_op {
 	WORKER_UNLINK = 7,    /* helper: unlink `name` in the directory */
 	WORKER_HOLDERS = 8,   /* helper: who has dev:ino open or mapped */
 	WORKER_LEARN = 9,     /* helper: load the proof's program, learn what free files look like */
+	WORKER_REMOVE = 11,   /* helper: remove `name` in the directory, also a directory of names */
 };
 
 /* Descriptors of a job, by position. */

@@ -265,6 +265,13 @@ int proto_check_drain(const struct hpz_wire_drain *drain, const char **ret_why)
 	return proto_check_timeout(drain->timeout_ms, ret_why);
 }
 
+int proto_check_check(const struct hpz_wire_check *check, const char **ret_why)
+{
+	if (check->flags & ~HPZ_WIRE_CHECK_FLAGS)
+		return proto_refuse_reserved(ret_why);
+	return proto_check_timeout(check->timeout_ms, ret_why);
+}
+
 int proto_check_ack(const struct hpz_wire_ack *ack, const char **ret_why)
 {
 	return ack->reserved ? proto_refuse_reserved(ret_why) : proto_check_id(ack->id, ret_why);
