@@ -283,7 +283,7 @@ struct hpz_wire_status {
 	char proof[HPZ_WIRE_NAME];
 	char method[HPZ_WIRE_NAME];
 	char message[HPZ_WIRE_TEXT];
-	uint64_t book_alarms; /* since 0.2; a server before it says 0 */
+	uint64_t book_alarms; /* a server that does not have it yet: 0 */
 };
 static_assert(sizeof(struct hpz_wire_status) == 776, "wire");
 
