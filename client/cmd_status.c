@@ -74,6 +74,7 @@ static void cmd_status_print_json(const struct hpz_status *status, const struct 
 	output_json_number(&json, "uptime_ms", daemon->uptime_ms);
 	output_json_number(&json, "workers", daemon->worker_count);
 	output_json_number(&json, "worker_deaths", daemon->worker_deaths);
+	output_json_number(&json, "book_alarms", daemon->book_alarms);
 	output_json_number(&json, "connections", daemon->connection_count);
 	output_json_number(&json, "leases_granted", daemon->leases_granted);
 	output_json_number(&json, "bytes_cleared", daemon->bytes_cleared);

@@ -17,6 +17,8 @@ static const struct hpzctl_verb verbs[] = {
         {"drain", cmd_drain, "", "Empty every pool; with leases out, list them and exit 75."},
         {"verify", cmd_verify, "", "Read all clean memory; exit 1 when a byte of it is not zero."},
         {"bench", cmd_bench, "NAME", "Measure a part of hpz here, without hpzd: proof."},
+        {"check", cmd_check, "",
+                "Compare hpzd's books with disk, journal and kernel; exit 1 if they differ."},
         {"run", cmd_run, "[--] COMMAND [ARGUMENT...]",
                 "Run a command on leased memory: QEMU as it is, others with {hpz} or $HPZ_FD."},
 };
@@ -72,8 +74,11 @@ static struct hpzctl_outcome hpzctl_explain(int error)
 		return (struct hpzctl_outcome){HPZCTL_FAILED, "start it with systemctl start hpzd, or name "
 		                                              "its socket with --socket or $HPZ_SOCKET"};
 	case HPZ_ERR_DENIED:
+		return (struct hpzctl_outcome){HPZCTL_FAILED,
+		        "root may do everything; what others may, [access NAME] of hpzd.conf(5) says"};
+	case HPZ_ERR_QUOTA:
 		return (struct hpzctl_outcome){
-		        HPZCTL_FAILED, "root may do everything, the socket's group may read the status"};
+		        HPZCTL_LATER, "release a lease; hpzctl leases shows who still holds memory"};
 	case HPZ_ERR_TOO_LARGE:
 		return (struct hpzctl_outcome){HPZCTL_FAILED, "hpzctl status shows how large the pools are"};
 	case HPZ_ERR_NO_POOL:

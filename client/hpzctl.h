@@ -38,6 +38,7 @@ int cmd_lease(struct hpzctl *ctl, int argc, char **argv);
 int cmd_release(struct hpzctl *ctl, int argc, char **argv);
 int cmd_leases(struct hpzctl *ctl, int argc, char **argv);
 int cmd_wait(struct hpzctl *ctl, int argc, char **argv);
+int cmd_check(struct hpzctl *ctl, int argc, char **argv);
 int cmd_drain(struct hpzctl *ctl, int argc, char **argv);
 int cmd_verify(struct hpzctl *ctl, int argc, char **argv);
 int cmd_bench(struct hpzctl *ctl, int argc, char **argv);

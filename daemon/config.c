@@ -8,7 +8,9 @@
  */
 #include "config.h"
 
+#include <grp.h>
 #include <ini.h>
+#include <pwd.h>
 #include <stdarg.h>
 #include "size.h"
 
@@ -16,7 +18,7 @@
 #define SMALLEST_PAGE (16ull << 10) /* the smallest huge page Linux knows (powerpc 8xx) */
 #define WHY_MAX       160
 #define VALUE_MAX     256
-#define KEYS_MAX      16
+#define KEYS_MAX      48
 
 struct config_key;
 /* 0 or -EINVAL with a reason. `pool` is the pool so far, NULL outside of one. */
@@ -342,6 +344,143 @@ static size_t count_stock(const struct config_stock *stock)
 	return count;
 }
 
+/* ---- parsers of access ---- */
+
+/* Read and write bits: execute means nothing to a socket, and without write nobody connects. */
+static int parse_socket_mode(const struct config_key *key, const char *text, const struct config_pool *pool,
+        void *ret_value, char why[WHY_MAX])
+{
+	char *end;
+	unsigned long mode = strtoul(text, &end, 8);
+
+	if (*text < '0' || *text > '7' || *end || mode & ~0666ul)
+		return refuse(why, "not a mode of read and write bits, as 0660");
+	if ((mode & 0600) != 0600)
+		return refuse(why, "its owner must be able to read and write");
+	*(uint32_t *)ret_value = (uint32_t)mode;
+	return 0;
+}
+
+/* UINT32_MAX is nobody's number: chown and setresuid take it for "leave it". */
+static int parse_id(const char *word, uint32_t *ret_id)
+{
+	uint64_t number;
+
+	if (!is_number(word))
+		return -ENOENT;
+	if (parse_number(word, &number) < 0 || number >= UINT32_MAX)
+		return -ERANGE;
+	*ret_id = (uint32_t)number;
+	return 0;
+}
+
+static int find_user(const char *word, uint32_t *ret_id)
+{
+	int r = parse_id(word, ret_id);
+	const struct passwd *user = r == -ENOENT ? getpwnam(word) : NULL;
+
+	if (user) {
+		*ret_id = user->pw_uid;
+		r = 0;
+	}
+	return r;
+}
+
+static int find_group(const char *word, uint32_t *ret_id)
+{
+	int r = parse_id(word, ret_id);
+	const struct group *group = r == -ENOENT ? getgrnam(word) : NULL;
+
+	if (group) {
+		*ret_id = group->gr_gid;
+		r = 0;
+	}
+	return r;
+}
+
+static int parse_ids(const char *text, const char *what, int (*find)(const char *word, uint32_t *ret_id),
+        struct config_ids *ret_ids, char why[WHY_MAX])
+{
+	struct config_ids ids = {.count = 0};
+	char copy[VALUE_MAX], *rest = copy;
+
+	snprintf(copy, sizeof copy, "%s", text);
+	for (char *word; (word = strtok_r(rest, " \t", &rest));) {
+		if (strcmp(word, "*") == 0) {
+			ids.is_all = true;
+			continue;
+		}
+		if (ids.count == CONFIG_IDS_MAX)
+			return refuse(why, "more than %d %ss", CONFIG_IDS_MAX, what);
+		int r = find(word, &ids.ids[ids.count]);
+		if (r == -ERANGE)
+			return refuse(why, "`%.40s` is more than any %s's number", word, what);
+		if (r < 0)
+			return refuse(why, "there is no %s `%.40s`", what, word);
+		ids.count++;
+	}
+	*ret_ids = ids;
+	return 0;
+}
+
+static int parse_users(const struct config_key *key, const char *text, const struct config_pool *pool,
+        void *ret_value, char why[WHY_MAX])
+{
+	return parse_ids(text, "user", find_user, ret_value, why);
+}
+
+static int parse_groups(const struct config_key *key, const char *text, const struct config_pool *pool,
+        void *ret_value, char why[WHY_MAX])
+{
+	if (strchr(text, '*'))
+		return refuse(why, "`*` stands for all users and belongs to `users`");
+	return parse_ids(text, "group", find_group, ret_value, why);
+}
+
+static int parse_allow(const struct config_key *key, const char *text, const struct config_pool *pool,
+        void *ret_value, char why[WHY_MAX])
+{
+	static const char *const names[] = {"status", "lease", "admin"};
+	char copy[VALUE_MAX], *rest = copy;
+	unsigned allow = 0;
+
+	snprintf(copy, sizeof copy, "%s", strcmp(text, "none") == 0 ? "" : text);
+	if (!*text)
+		return refuse(why, "is empty: some of status, lease and admin, or none");
+	for (char *word; (word = strtok_r(rest, " \t", &rest));) {
+		size_t i = 0;
+		while (i < ARRAY_SIZE(names) && strcmp(word, names[i]) != 0)
+			i++;
+		if (i == ARRAY_SIZE(names))
+			return refuse(why, "`%.40s` is none of status, lease, admin", word);
+		allow |= 1u << i;
+	}
+	*(unsigned *)ret_value = allow;
+	return 0;
+}
+
+static int parse_limit(const struct config_key *key, const char *text, const struct config_pool *pool,
+        void *ret_value, char why[WHY_MAX])
+{
+	uint64_t limit = CONFIG_NO_LIMIT;
+
+	if (strcmp(text, "none") != 0 && (parse_number(text, &limit) < 0 || limit > (uint64_t)INT64_MAX))
+		return refuse(why, "neither a number nor `none`");
+	*(uint64_t *)ret_value = limit;
+	return 0;
+}
+
+static int parse_limit_bytes(const struct config_key *key, const char *text, const struct config_pool *pool,
+        void *ret_value, char why[WHY_MAX])
+{
+	uint64_t limit = CONFIG_NO_LIMIT;
+
+	if (strcmp(text, "none") != 0 && (size_parse(text, &limit) < 0 || limit > (uint64_t)INT64_MAX))
+		return refuse(why, "neither a size, as 64G, nor `none`");
+	*(uint64_t *)ret_value = limit;
+	return 0;
+}
+
 /* ---- the table ---- */
 
 #define MEMBER(type, name)  offsetof(struct type, name), sizeof(((struct type *)NULL)->name)
@@ -353,7 +492,9 @@ static const struct config_key config_keys[] = {
         {"hpzd", "socket", parse_path, MEMBER(config, socket), LINE_OF(config, socket),
                 DEFAULT("/run/hpz/hpzd.sock"), "where clients connect"},
         {"hpzd", "socket_group", parse_text, MEMBER(config, socket_group), LINE_OF(config, socket_group),
-                DEFAULT(""), "group that may connect and read status; empty: only root"},
+                DEFAULT(""), "group of the socket: who may connect at all; empty: root's"},
+        {"hpzd", "socket_mode", parse_socket_mode, MEMBER(config, socket_mode), 0, DEFAULT("0660"),
+                "mode of the socket; 0666 lets everybody connect, and the access sections decide"},
         {"hpzd", "run_dir", parse_path, MEMBER(config, run_dir), LINE_OF(config, run_dir),
                 DEFAULT("/run/hpz"), "directory of the journal; should be on tmpfs"},
         {"hpzd", "log_level", parse_level, MEMBER(config, log_level), 0, DEFAULT("info"),
@@ -381,6 +522,20 @@ static const struct config_key config_keys[] = {
                 DEFAULT("auto"),
                 "segments to keep ready, SIZE*COUNT, as 2G*8 512M*16 2M*rest; auto: half, 64M pieces, single "
                 "pages"},
+        {"access", "users", parse_users, MEMBER(config_access, users), 0, DEFAULT(""),
+                "users it is for, by name or number; *: all that no other section names"},
+        {"access", "groups", parse_groups, MEMBER(config_access, groups), 0, DEFAULT(""),
+                "groups it is for, by name or number"},
+        {"access", "allow", parse_allow, MEMBER(config_access, allow), 0, EXAMPLE("status lease"),
+                "what they may do: some of status, lease and admin, or none"},
+        {"access", "quota_bytes", parse_limit_bytes, MEMBER(config_access, quota_bytes), 0, DEFAULT("none"),
+                "the most memory each of these users may have leased, as a size"},
+        {"access", "quota_leases", parse_limit, MEMBER(config_access, quota_leases), 0, DEFAULT("none"),
+                "the most leases each of these users may have"},
+        {"access", "max_connections", parse_limit, MEMBER(config_access, max_connections), 0, DEFAULT("none"),
+                "the most connections each of these users may have"},
+        {"access", "max_requests", parse_limit, MEMBER(config_access, max_requests), 0, DEFAULT("none"),
+                "the most requests of each of these users that may wait at once"},
 };
 _Static_assert(ARRAY_SIZE(config_keys) <= KEYS_MAX, "struct reader has a place for each");
 
@@ -391,6 +546,7 @@ static const struct config_section {
         {"hpzd", false},
         {"clear", false},
         {"pool", true},
+        {"access", true},
 };
 
 void config_write_reference(FILE *out)
@@ -412,7 +568,8 @@ struct reader {
 	struct config *config;
 	const struct config_section *section; /* NULL above the first */
 	unsigned section_line;
-	struct config_pool *pool; /* NULL outside of one */
+	struct config_pool *pool;     /* NULL outside of one */
+	struct config_access *access; /* the same */
 	unsigned seen[ARRAY_SIZE(config_sections)];
 	struct {
 		char text[VALUE_MAX];
@@ -496,12 +653,12 @@ static int fail_section(struct reader *reader, const char *word)
 		return fail(
 		        reader, reader->number, "unknown section [%.60s], did you mean [%s]?", word, nearest);
 	return fail(reader, reader->number,
-	        "unknown section [%.60s], there are [hpzd], [clear] and [pool NAME]", word);
+	        "unknown section [%.60s], there are [hpzd], [clear], [pool NAME] and [access NAME]", word);
 }
 
 static int fail_key(struct reader *reader, const char *name)
 {
-	char known[256] = "";
+	char known[512] = "";
 	const char *nearest = NULL;
 	size_t best = SIZE_MAX, length = 0;
 
@@ -522,17 +679,26 @@ static int fail_key(struct reader *reader, const char *name)
 
 /* ---- sections ---- */
 
+/* What the section's keys are members of. */
+static char *get_base(const struct reader *reader)
+{
+	if (reader->pool)
+		return (char *)reader->pool;
+	return reader->access ? (char *)reader->access : (char *)reader->config;
+}
+
 static int apply_key(struct reader *reader, size_t row)
 {
 	const struct config_key *key = &config_keys[row];
 	unsigned line = reader->given[row].line;
-	char *base = reader->pool ? (char *)reader->pool : (char *)reader->config;
+	char *base = get_base(reader);
 	const char *text = line ? reader->given[row].text : key->fallback;
 	char why[WHY_MAX];
 
-	if (!line && key->is_required && reader->pool)
-		return fail(reader, reader->section_line, "[pool %s] has no %s, which it needs, as `%s = %s`",
-		        reader->pool->name, key->name, key->name, key->fallback);
+	if (!line && key->is_required && reader->section->has_name)
+		return fail(reader, reader->section_line, "[%s %s] has no %s, which it needs, as `%s = %s`",
+		        reader->section->name, reader->pool ? reader->pool->name : reader->access->name,
+		        key->name, key->name, key->fallback);
 	if (key->parse(key, text, reader->pool, base + key->offset, why) < 0)
 		return fail(reader, line ? line : reader->section_line, "%s = %s, %s%s", key->name, text, why,
 		        strstr(text, " #") ? " (a comment behind a value begins with `;`)" : "");
@@ -577,19 +743,50 @@ static int finish_section(struct reader *reader)
 		if (r < 0)
 			return r;
 	}
+	if (reader->access)
+		reader->config->access_count++;
 	return reader->pool ? check_pool(reader) : 0;
+}
+
+/* Of the sections that have one. */
+static int check_name(struct reader *reader, const char *name)
+{
+	const char *word = reader->section->name;
+	size_t most = sizeof reader->config->pools[0].name - 1;
+
+	_Static_assert(sizeof reader->config->pools[0].name == sizeof reader->config->access[0].name,
+	        "one rule for both");
+	if (name[strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-")])
+		return fail(reader, reader->number, "[%s %.60s], a name is made of A-Z a-z 0-9 _ . -", word,
+		        name);
+	if (strlen(name) > most)
+		return fail(reader, reader->number, "[%s %.20s...], the name is longer than %zu bytes", word,
+		        name, most);
+	return 0;
+}
+
+static int begin_access(struct reader *reader, const char *name)
+{
+	struct config *config = reader->config;
+
+	for (size_t i = 0; i < config->access_count; i++)
+		if (strcmp(config->access[i].name, name) == 0)
+			return fail(reader, reader->number,
+			        "[access %s] for the second time, first in line %u", name,
+			        config->access[i].line);
+	if (config->access_count == CONFIG_ACCESS_MAX)
+		return fail(reader, reader->number, "[access %s], more than %d access sections", name,
+		        CONFIG_ACCESS_MAX);
+	reader->access = &config->access[config->access_count];
+	strcpy(reader->access->name, name);
+	reader->access->line = reader->number;
+	return 0;
 }
 
 static int begin_pool(struct reader *reader, const char *name)
 {
 	struct config *config = reader->config;
 
-	if (name[strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-")])
-		return fail(
-		        reader, reader->number, "[pool %.60s], a name is made of A-Z a-z 0-9 _ . -", name);
-	if (strlen(name) >= sizeof config->pools[0].name)
-		return fail(reader, reader->number, "[pool %.20s...], the name is longer than %zu bytes",
-		        name, sizeof config->pools[0].name - 1);
 	for (size_t i = 0; i < config->pool_count; i++)
 		if (strcmp(config->pools[i].name, name) == 0)
 			return fail(reader, reader->number, "[pool %s] for the second time, first in line %u",
@@ -602,6 +799,17 @@ static int begin_pool(struct reader *reader, const char *name)
 	return 0;
 }
 
+static int begin_named(struct reader *reader, const char *name)
+{
+	const char *word = reader->section->name;
+
+	if (!*name)
+		return fail(reader, reader->number, "[%s] needs a name, as [%s main]", word, word);
+	if (check_name(reader, name) < 0)
+		return -EINVAL;
+	return strcmp(word, "pool") == 0 ? begin_pool(reader, name) : begin_access(reader, name);
+}
+
 static int begin_section(struct reader *reader, const char *word, const char *name)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(config_sections); i++) {
@@ -611,11 +819,10 @@ static int begin_section(struct reader *reader, const char *word, const char *na
 		reader->section = section;
 		reader->section_line = reader->number;
 		reader->pool = NULL;
+		reader->access = NULL;
 		memset(reader->given, 0, sizeof reader->given);
 		if (section->has_name)
-			return *name ? begin_pool(reader, name)
-			             : fail(reader, reader->number, "[%s] needs a name, as [%s main]", word,
-			                       word);
+			return begin_named(reader, name);
 		if (*name)
 			return fail(
 			        reader, reader->number, "[%s %.60s], this section has no name", word, name);

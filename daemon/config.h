@@ -3,6 +3,7 @@
  * config.h - /etc/hpz/hpzd.conf as one struct.
  * One table says every section, key, parser and default; conf/hpzd.conf and hpzd.conf(5) list the same keys.
  * Does not look at the machine: whether a node or a mount exists is for pool_* to say, with config_pool.line.
+ * But names of users and groups are looked up, so that whoever decides by them has numbers only.
  */
 #ifndef HPZ_CONFIG_H
 #define HPZ_CONFIG_H
@@ -14,6 +15,9 @@
 #define CONFIG_POOLS_MAX    64
 #define CONFIG_STOCK_MAX    32
 #define CONFIG_COUNT_REST   UINT64_MAX
+#define CONFIG_ACCESS_MAX   64
+#define CONFIG_IDS_MAX      64
+#define CONFIG_NO_LIMIT     UINT64_MAX
 
 /* When returned memory goes to the next lease. */
 enum config_reuse {
@@ -51,10 +55,34 @@ struct config_pool {
 	unsigned page_size_line, node_line, mount_line, stock_line; /* 0: not given */
 };
 
+/* What a section of access allows. */
+#define CONFIG_ALLOW_STATUS 1u /* status, lists, waiting for stock */
+#define CONFIG_ALLOW_LEASE  2u /* leases of one's own: lease, adopt, release */
+#define CONFIG_ALLOW_ADMIN  4u /* others' leases, owners other than oneself, drain, check */
+
+/* Users or groups, as numbers. */
+struct config_ids {
+	uint32_t ids[CONFIG_IDS_MAX];
+	size_t count;
+	bool is_all; /* `*` is among them */
+};
+
+struct config_access {
+	char name[64];
+	unsigned line; /* of its section header, for messages */
+	struct config_ids users, groups;
+	unsigned allow;           /* CONFIG_ALLOW_* */
+	uint64_t quota_bytes;     /* each of them CONFIG_NO_LIMIT: none */
+	uint64_t quota_leases;    /* of one uid, as the bytes */
+	uint64_t max_connections; /* of one uid */
+	uint64_t max_requests;    /* of one uid, that wait at once */
+};
+
 struct config {
 	char path[256];
 	char socket[108];
 	char socket_group[64]; /* "": root only */
+	uint32_t socket_mode;
 	char run_dir[128];
 	enum log_level log_level;
 	char method[32]; /* [clear] method: "auto" or a row of zero.c's table, which is for the daemon to look
@@ -63,6 +91,8 @@ struct config {
 	unsigned line_count;
 	struct config_pool pools[CONFIG_POOLS_MAX];
 	size_t pool_count;
+	struct config_access access[CONFIG_ACCESS_MAX]; /* in the order of the file, which counts */
+	size_t access_count;
 };
 
 /*

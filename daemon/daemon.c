@@ -30,6 +30,7 @@ struct daemon {
 	struct handoff *handoff;
 	struct journal *journal;
 	struct reconcile reconcile;
+	struct books books;
 	struct requests requests;
 	struct listener *listener;
 	uv_signal_t signals[3];
@@ -324,8 +325,15 @@ static void on_settled(void *user)
 {
 	struct daemon *daemon = user;
 	request_settle(&daemon->requests);
+	books_look(&daemon->books);
 	if (!uv_is_active((uv_handle_t *)&daemon->status))
 		show_status(daemon);
+}
+
+static void on_checked(void *user)
+{
+	struct daemon *daemon = user;
+	request_checked(&daemon->requests);
 }
 
 /* ---- reload ---- */
@@ -387,6 +395,7 @@ static void reload(struct daemon *daemon)
 	if (r < 0) {
 		log_error("reload refused, the old configuration stays: %s", daemon->error);
 	} else {
+		books_restart(&daemon->books);
 		r = apply_config(daemon, &next);
 		daemon->config = next;
 		log_set_level(next.log_level);
@@ -424,6 +433,7 @@ static void stop(struct daemon *daemon)
 	request_deinit(&daemon->requests);
 	if (daemon->listener)
 		listener_close(daemon->listener);
+	books_stop(&daemon->books);
 	reconcile_stop(&daemon->reconcile);
 	prover_close(daemon->prover);
 	crew_stop(daemon->crew, on_crew_stopped, daemon);
@@ -516,8 +526,9 @@ static int open_rooms(struct daemon *daemon, const char *program)
 	reconcile_init(&daemon->reconcile, &daemon->loop, &daemon->host, daemon->crew, daemon->prover,
 	        daemon->handoff, &daemon->leases, &reconcile);
 	daemon->reconcile.stores = &daemon->stores;
-	request_init(&daemon->requests, &daemon->loop, &daemon->host, daemon->crew, &daemon->leases,
-	        daemon->handoff, &daemon->reconcile, session_send);
+	books_init(&daemon->books, &daemon->loop, &daemon->reconcile, on_checked, daemon);
+	request_init(&daemon->requests, &daemon->loop, &daemon->host, &daemon->config, daemon->crew,
+	        &daemon->leases, daemon->handoff, &daemon->reconcile, &daemon->books, session_send);
 	r = crew_open_list(daemon->crew, daemon->config.run_dir);
 	if (r < 0)
 		log_warning("%s/workers: %s: a later hpzd cannot hurry what we leave behind",
@@ -548,7 +559,7 @@ static int open_listener(struct daemon *daemon)
 		return -EINVAL;
 	}
 	int r = listener_open(&daemon->requests, &daemon->loop, daemon->config.socket,
-	        daemon->config.socket_group, passed, &daemon->listener, &why);
+	        daemon->config.socket_group, daemon->config.socket_mode, passed, &daemon->listener, &why);
 	if (r < 0)
 		snprintf(daemon->error, sizeof daemon->error, "socket %s: %s (%s)", daemon->config.socket,
 		        why, strerror(-r));
@@ -572,6 +583,7 @@ static void close_rooms(struct daemon *daemon)
 {
 	for (size_t i = 0; i < daemon->reconcile.pool_count; i++)
 		pool_close(daemon->reconcile.pools[i]);
+	books_deinit(&daemon->books);
 	reconcile_deinit(&daemon->reconcile);
 	handoff_free(daemon->handoff);
 	prover_free(daemon->prover);

@@ -590,7 +590,7 @@ static void settle_unlinked(struct handoff_lease *hl, const struct worker_done *
 		        segment->pool->name, segment->id, lease->id, segment->allocated);
 	}
 	close_fd(fd);
-	lease_drop_segment(lease, segment);
+	lease_drop_segment(hl->handoff->leases, lease, segment);
 	pool_forget(segment);
 }
 
@@ -759,7 +759,7 @@ static void take_back(struct handoff_lease *hl, size_t index, const struct proof
 		segment->weak_uids[segment->weak_uid_count++] = hl->lease->file_uid;
 	if (segment->proof == POOL_PROOF_WEAK)
 		note_weak(hl->handoff, segment->pool);
-	lease_drop_segment(hl->lease, segment);
+	lease_drop_segment(hl->handoff->leases, hl->lease, segment);
 	hl->attempts = 0;
 	note_change(hl->handoff);
 	look(hl);
@@ -835,7 +835,7 @@ static void forget_vanished(struct handoff_lease *hl, size_t index)
 	struct pool_segment *segment = hl->lease->segments[index];
 	log_error("segment %" PRIu64 " of lease %" PRIu64 " has vanished from %s", segment->id, hl->lease->id,
 	        segment->pool->store->path);
-	lease_drop_segment(hl->lease, segment);
+	lease_drop_segment(hl->handoff->leases, hl->lease, segment);
 	pool_forget(segment);
 	look(hl);
 }

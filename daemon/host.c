@@ -425,3 +425,25 @@ int host_get_comm(const struct host *host, pid_t pid, char ret_comm[17])
 	ret_comm[length] = 0;
 	return 0;
 }
+
+int host_get_process_uid(const struct host *host, pid_t pid, uint32_t *ret_uid)
+{
+	char path[PATH_MAX], text[1024];
+	unsigned uid;
+
+	/* The line is among the first; the file may be long (groups). */
+	snprintf(path, sizeof path, "%s/proc/%d/status", host->root, (int)pid);
+	_cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return errno == ENOENT ? -ESRCH : -errno;
+	ssize_t length = read(fd, text, sizeof text - 1);
+	if (length < 0)
+		return -errno;
+	text[length] = 0;
+	/* The first line holds the command's name, escaped: no second "\nUid:" can be in it. */
+	const char *line = strstr(text, "\nUid:");
+	if (!line || sscanf(line, "\nUid: %u", &uid) != 1)
+		return -EBADMSG;
+	*ret_uid = uid;
+	return 0;
+}

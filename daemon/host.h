@@ -65,5 +65,7 @@ int host_get_start_time(const struct host *host, pid_t pid, uint64_t *ret_ticks)
 /* Command name of a process (comm); what is not printable ASCII (the kernel cuts UTF-8 anywhere) becomes '?'.
  */
 int host_get_comm(const struct host *host, pid_t pid, char ret_comm[17]);
+/* The real user of a process: whose it is, also while it runs a set-uid program. -ESRCH: gone. */
+int host_get_process_uid(const struct host *host, pid_t pid, uint32_t *ret_uid);
 
 #endif

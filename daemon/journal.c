@@ -280,6 +280,31 @@ static int load(struct journal *journal, journal_read_cb callback, void *user, u
 	return r;
 }
 
+int journal_dup(const struct journal *journal, int *ret_fd, uint64_t *ret_bytes)
+{
+	int fd = fcntl(journal->fd, F_DUPFD_CLOEXEC, 3);
+
+	if (fd < 0)
+		return -errno;
+	*ret_fd = fd;
+	*ret_bytes = journal->bytes;
+	return 0;
+}
+
+int journal_read(int fd, uint64_t bytes, const char *boot_id, journal_read_cb callback, void *user)
+{
+	_cleanup_free_ unsigned char *text = NULL;
+	size_t length = 0, whole = 0;
+	int r = read_all(fd, &text, &length);
+
+	if (r < 0)
+		return r;
+	if (length < bytes)
+		return -EBADMSG;
+	r = scan(text, (size_t)bytes, boot_id, callback, user, &whole);
+	return r == 0 && whole != bytes ? -EBADMSG : r;
+}
+
 static void cleanup_journal(struct journal **journal)
 {
 	journal_close(*journal);

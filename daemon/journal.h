@@ -159,6 +159,15 @@ int journal_append(struct journal *journal, enum journal_type type, const void *
  */
 int journal_compact(struct journal *journal, void (*writer)(struct journal *journal, void *user), void *user);
 
+/*
+ * For a reader of its own, in another thread if need be: a descriptor of the file as it is now and the bytes
+ * that are whole. What is appended later, or compacted, does not disturb it.
+ */
+int journal_dup(const struct journal *journal, int *ret_fd, uint64_t *ret_bytes);
+/* Calls back for each record of this boot in the first `bytes` of it. Changes nothing. 0 or negative errno,
+ * -EBADMSG: they are not whole records. */
+int journal_read(int fd, uint64_t bytes, const char *boot_id, journal_read_cb callback, void *user);
+
 /* Over 1 MiB and four times `live_bytes`. */
 bool journal_wants_compaction(const struct journal *journal, uint64_t live_bytes);
 uint64_t journal_get_bytes(const struct journal *journal);

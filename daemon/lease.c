@@ -51,11 +51,13 @@ static void insert(struct lease_table *table, struct lease *lease)
 	list_insert_before(at, &lease->link);
 	list_append(find_bucket(table, lease->id), &lease->hash_link);
 	table->count++;
+	table->segments_out += lease->segments_out;
 }
 
 static void forget(struct lease_table *table, struct lease *lease)
 {
 	table->count--;
+	table->segments_out -= lease->segments_out;
 	free_lease(lease);
 }
 
@@ -396,6 +398,7 @@ int lease_adopt_segment(struct lease_table *table, struct pool_segment *segment)
 		return -EEXIST;
 	lease->segments[segment->index] = segment;
 	lease->segments_out++;
+	table->segments_out++;
 	if (lease->recorded && lease->recorded[segment->index].page_size > 0 &&
 	        lease->recorded[segment->index].segment == segment->id) {
 		/* Its holder may have cut or grown the file: the length it had is what counts. */
@@ -540,13 +543,14 @@ int lease_set_owner(struct lease_table *table, struct lease *lease, int32_t pid,
 	return 0;
 }
 
-void lease_drop_segment(struct lease *lease, struct pool_segment *segment)
+void lease_drop_segment(struct lease_table *table, struct lease *lease, struct pool_segment *segment)
 {
 	for (size_t i = 0; i < lease->segment_count; i++) {
 		if (lease->segments[i] != segment)
 			continue;
 		lease->segments[i] = NULL;
 		lease->segments_out--;
+		table->segments_out--;
 	}
 }
 

@@ -55,6 +55,7 @@ struct lease_table {
 	struct list leases;
 	struct list *hash;
 	size_t count;
+	uint64_t segments_out;   /* of all leases together, counted by itself: the pools must agree */
 	struct journal *journal; /* borrowed */
 	uint64_t next_id;
 	struct lease_range {
@@ -101,7 +102,7 @@ void lease_set_opened(struct lease_table *table, struct lease *lease);
 int lease_set_owner(struct lease_table *table, struct lease *lease, int32_t pid, uint64_t pid_start,
         uint32_t flags, const char *comm);
 /* A segment is back (or gone): the lease does not list it any more. */
-void lease_drop_segment(struct lease *lease, struct pool_segment *segment);
+void lease_drop_segment(struct lease_table *table, struct lease *lease, struct pool_segment *segment);
 /* All segments are back: END to the journal, forget it. Its handoff must be gone. */
 void lease_end(struct lease_table *table, struct lease *lease);
 

@@ -48,25 +48,34 @@ static void on_session_closed(struct session *session, void *user)
 	free_if_closed(listener);
 }
 
-/* Root's own connections are never shut out by somebody else's. */
-static bool may_connect(struct listener *listener, int sock)
+/*
+ * Root's own connections are never shut out by somebody else's, and no user has more than half of all,
+ * whatever its section says. If not, *ret_text says why.
+ */
+static bool may_connect(
+        struct listener *listener, const struct request_peer *peer, char ret_text[HPZ_WIRE_TEXT])
 {
-	struct ucred peer = {.uid = (uid_t)-1};
-	socklen_t length = sizeof peer;
-	getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &peer, &length);
-	if (peer.uid == 0)
-		return listener->count < listener->max;
+	struct access_rule rule;
 	unsigned same = 0;
+	snprintf(ret_text, HPZ_WIRE_TEXT, "hpzd has as many connections as it may have");
+	if (peer->uid == 0)
+		return listener->count < listener->max;
 	LIST_FOR_EACH(pos, &listener->sessions)
-	same += CONTAINER_OF(pos, struct session, link)->peer.uid == peer.uid;
-	return same < listener->max / 2 && listener->count < listener->max - listener->max / 8;
+	same += CONTAINER_OF(pos, struct session, link)->peer.uid == peer->uid;
+	if (same >= listener->max / 2 || listener->count >= listener->max - listener->max / 8)
+		return false;
+	request_find_rule(listener->requests, peer, &rule);
+	if (access_may_connect(&rule, same))
+		return true;
+	access_explain_limit(
+	        &rule, "max_connections", rule.section->max_connections, ret_text, HPZ_WIRE_TEXT);
+	return false;
 }
 
-static void turn_away(struct listener *listener, int sock)
+static void turn_away(struct listener *listener, int sock, const char *why)
 {
 	struct requests *requests = listener->requests;
-	request_make_error(
-	        requests, HPZ_OP_HELLO, 0, HPZ_ERR_BUSY, "hpzd has as many connections as it may have");
+	request_make_error(requests, HPZ_OP_HELLO, 0, HPZ_ERR_BUSY, why);
 	frame_send(sock, requests->reply.bytes, requests->reply.length, NULL, 0);
 	close_fd(sock);
 }
@@ -74,11 +83,18 @@ static void turn_away(struct listener *listener, int sock)
 static void take_connection(struct listener *listener, int sock)
 {
 	struct session *session;
-	if (!may_connect(listener, sock)) {
-		turn_away(listener, sock);
+	struct request_peer peer;
+	char why[HPZ_WIRE_TEXT];
+	int r = session_get_user(sock, &peer);
+	if (r == 0 && !may_connect(listener, &peer, why)) {
+		turn_away(listener, sock, why);
+		free(peer.groups);
 		return;
 	}
-	int r = session_open(listener->requests, sock, on_session_closed, listener, &session);
+	if (r == 0)
+		r = session_open(listener->requests, sock, &peer, on_session_closed, listener, &session);
+	else
+		close_fd(sock);
 	if (r < 0) {
 		log_warning("a connection cannot be served: %s", strerror(-r));
 		return;
@@ -135,7 +151,7 @@ static int find_group(const char *name, gid_t *ret_gid)
 	return 0;
 }
 
-static int make_socket(const char *path, const char *group, const char **ret_why)
+static int make_socket(const char *path, const char *group, mode_t mode, const char **ret_why)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	gid_t gid;
@@ -158,7 +174,7 @@ static int make_socket(const char *path, const char *group, const char **ret_why
 	umask(mask);
 	if (r < 0)
 		return r;
-	if (chown(path, geteuid(), gid) < 0 || chmod(path, 0660) < 0 || listen(sock, BACKLOG) < 0)
+	if (chown(path, geteuid(), gid) < 0 || chmod(path, mode) < 0 || listen(sock, BACKLOG) < 0)
 		return -errno;
 	return steal_fd(&sock);
 }
@@ -171,12 +187,12 @@ static unsigned get_connections_max(void)
 	return (unsigned)MIN(room, (rlim_t)CONNECTIONS);
 }
 
-int listener_open(struct requests *requests, uv_loop_t *loop, const char *path, const char *group, int passed,
-        struct listener **ret_listener, const char **ret_why)
+int listener_open(struct requests *requests, uv_loop_t *loop, const char *path, const char *group,
+        mode_t mode, int passed, struct listener **ret_listener, const char **ret_why)
 {
 	_cleanup_fd_ int sock = passed;
 	if (sock < 0)
-		sock = make_socket(path, group, ret_why);
+		sock = make_socket(path, group, mode, ret_why);
 	if (sock < 0)
 		return steal_fd(&sock);
 	*ret_why = "it cannot be watched";

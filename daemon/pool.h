@@ -79,6 +79,7 @@ struct pool_segment {
 	bool is_suspect;
 	unsigned looks;         /* that found it held */
 	uint64_t not_before_ns; /* the next look; CLOCK_MONOTONIC */
+	uint64_t stamp;         /* books': when it last had its turn */
 };
 
 struct pool {

@@ -571,6 +571,11 @@ static void write_all(struct journal *journal, void *user)
 	}
 }
 
+int reconcile_compact(struct reconcile *reconcile)
+{
+	return journal_compact(reconcile->journal, write_all, reconcile);
+}
+
 /* ---- the look ---- */
 
 uint64_t reconcile_get_returning(const struct pool *pool, const struct lease_table *leases)

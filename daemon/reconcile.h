@@ -79,6 +79,8 @@ void reconcile_read_record(
  * broken of it to itself; the stock is filled up with another one.
  */
 void reconcile_retire(struct pool_segment *segment, const struct worker_done *done, const char *why);
+/* Writes the journal anew from what is known. 0 or negative errno. */
+int reconcile_compact(struct reconcile *reconcile);
 
 /* Lowers nr_hugepages by what was raised; -EAGAIN while that is under way, 0 when nothing is left to give. */
 int reconcile_give_back(struct reconcile *reconcile, struct pool *pool);

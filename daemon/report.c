@@ -162,6 +162,32 @@ size_t report_list(struct lease_table *leases, const struct orphans *orphans, ui
 	return report_orphans(orphans, 0, head, used, capacity);
 }
 
+/* ---- check ---- */
+
+size_t report_check(const struct books *books, size_t index, void *buffer, size_t capacity)
+{
+	struct hpz_wire_checked *head = buffer;
+	struct hpz_wire_finding *record = (struct hpz_wire_finding *)(head + 1);
+	size_t most = (capacity - sizeof *head) / sizeof *record;
+	*head = (struct hpz_wire_checked){.size = sizeof *head,
+	        .segments = books->segments,
+	        .leases = books->leases,
+	        .dropped = books->results.dropped};
+	for (; index < books->results.count && head->records < most; index++, record++, head->records++) {
+		const struct books_finding *finding = &books->results.findings[index];
+		*record = (struct hpz_wire_finding){.size = sizeof *record,
+		        .record = HPZ_RECORD_FINDING,
+		        .kind = finding->kind,
+		        .severity = finding->severity,
+		        .repaired = finding->is_repaired};
+		proto_set_text(record->pool, sizeof record->pool, finding->pool);
+		proto_set_text(record->text, sizeof record->text, finding->text);
+	}
+	if (index < books->results.count)
+		head->cursor = books->run_number << 32 | index;
+	return sizeof *head + head->records * sizeof *record;
+}
+
 /* ---- status ---- */
 
 /* Holes of leased segments; the pool's counts are refreshed with it. */
@@ -210,10 +236,13 @@ static void report_pool(struct reconcile *reconcile, struct pool *pool, struct h
 	proto_set_text(record->message, sizeof record->message, pool->message);
 }
 
-static void report_message(const struct reconcile *reconcile, char ret_text[HPZ_WIRE_TEXT])
+static void report_message(
+        const struct reconcile *reconcile, const struct books *books, char ret_text[HPZ_WIRE_TEXT])
 {
 	ret_text[0] = '\0';
-	if (reconcile->pool_count == 0)
+	if (books->message[0])
+		snprintf(ret_text, HPZ_WIRE_TEXT, "%s", books->message);
+	else if (reconcile->pool_count == 0)
 		snprintf(ret_text, HPZ_WIRE_TEXT,
 		        "no pool is configured: add a [pool NAME] section to the configuration and reload");
 	else if (reconcile->has_leftovers)
@@ -225,7 +254,8 @@ static void report_message(const struct reconcile *reconcile, char ret_text[HPZ_
 		        prover_get_gap(reconcile->prover));
 }
 
-size_t report_status(struct reconcile *reconcile, struct hpz_wire_status *ret_status)
+size_t report_status(
+        struct reconcile *reconcile, const struct books *books, struct hpz_wire_status *ret_status)
 {
 	char message[HPZ_WIRE_TEXT];
 	*ret_status = (struct hpz_wire_status){
@@ -237,8 +267,9 @@ size_t report_status(struct reconcile *reconcile, struct hpz_wire_status *ret_st
 	        .worker_deaths = crew_get_deaths(reconcile->crew),
 	        .leases = (uint32_t)reconcile->leases->count,
 	        .workers = crew_get_worker_count(reconcile->crew),
+	        .book_alarms = books->alarms,
 	};
-	report_message(reconcile, message);
+	report_message(reconcile, books, message);
 	proto_set_text(ret_status->version, sizeof ret_status->version, HPZ_VERSION);
 	proto_set_text(ret_status->proof, sizeof ret_status->proof, prover_get_source(reconcile->prover));
 	proto_set_text(ret_status->method, sizeof ret_status->method, reconcile_get_method(reconcile));

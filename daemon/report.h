@@ -4,7 +4,7 @@
 #define HPZ_REPORT_H
 
 #include "proto.h"
-#include "reconcile.h"
+#include "books.h"
 
 /* One segment of a lease that is still out; zero pages when it is back already. */
 void report_segment(
@@ -17,8 +17,12 @@ void report_segment(
 size_t report_list(struct lease_table *leases, const struct orphans *orphans, uint64_t cursor, void *buffer,
         size_t capacity);
 
+/* A page of what the last check found, from the finding `index` on. Returns the bytes used. */
+size_t report_check(const struct books *books, size_t index, void *buffer, size_t capacity);
+
 /* struct hpz_wire_status and one record per pool; uptime and connections are left zero. Returns the bytes
  * used. */
-size_t report_status(struct reconcile *reconcile, struct hpz_wire_status *ret_status);
+size_t report_status(
+        struct reconcile *reconcile, const struct books *books, struct hpz_wire_status *ret_status);
 
 #endif

@@ -26,6 +26,7 @@ struct request {
 		struct hpz_wire_wait wait;
 		struct hpz_wire_drain drain;
 		struct verify_run run;
+		struct hpz_wire_check check;
 	};
 	struct pool *pool;   /* LEASE: whose memory it waits for */
 	uint64_t pages;      /* LEASE */
@@ -92,6 +93,81 @@ void request_close_fds(struct request_reply *reply)
 	reply->fd_count = 0;
 }
 
+/* ---- access ---- */
+
+void request_find_rule(
+        const struct requests *requests, const struct request_peer *peer, struct access_rule *ret_rule)
+{
+	struct access_peer who = {peer->uid, peer->gid, peer->groups, peer->group_count};
+	access_find_rule(requests->config, &who, ret_rule);
+}
+
+static enum request_outcome refuse_denied(struct requests *requests, const struct hpz_wire_head *head,
+        const struct access_rule *rule, const char *what)
+{
+	access_explain_denied(rule, what, requests->text, sizeof requests->text);
+	return make_error(requests, head->op, head->id, HPZ_ERR_DENIED, 0, requests->text);
+}
+
+/* Somebody else's lease. */
+static enum request_outcome refuse_foreign(struct requests *requests, const struct hpz_wire_head *head,
+        const struct access_rule *rule, const struct lease *lease)
+{
+	char what[96];
+	if (lease->uid == UINT32_MAX)
+		snprintf(what, sizeof what, "touch lease %" PRIu64 ", whose owner is not known any more",
+		        lease->id);
+	else
+		snprintf(what, sizeof what, "touch lease %" PRIu64 ", which belongs to uid %" PRIu32,
+		        lease->id, lease->uid);
+	return refuse_denied(requests, head, rule, what);
+}
+
+/* Counted afresh each time: so it is right after a restart, an adoption and whatever failed in between. */
+static void count_usage(const struct requests *requests, uint32_t uid, struct access_usage *ret_usage)
+{
+	*ret_usage = (struct access_usage){0};
+	LIST_FOR_EACH(pos, &requests->leases->leases)
+	{
+		const struct lease *lease = LEASE_OF(pos);
+		if (lease->uid != uid)
+			continue;
+		ret_usage->leases++;
+		ret_usage->bytes += lease_get_given(lease);
+	}
+}
+
+/* Whether the peer may have so much more; if not, what to say is in requests->text. */
+static bool has_quota(struct requests *requests, const struct request_peer *peer, uint64_t more_bytes)
+{
+	struct access_rule rule;
+	struct access_usage usage;
+	request_find_rule(requests, peer, &rule);
+	if (!rule.section)
+		return true;
+	count_usage(requests, peer->uid, &usage);
+	enum access_limit limit = access_check_quota(&rule, &usage, more_bytes);
+	access_explain_quota(&rule, limit, &usage, more_bytes, requests->text, sizeof requests->text);
+	return limit == ACCESS_FINE;
+}
+
+/* Whether one more request of the peer may wait; if not, what to say is in requests->text. */
+static bool may_wait(struct requests *requests, const struct request_peer *peer)
+{
+	struct access_rule rule;
+	uint64_t waiting = 0;
+	request_find_rule(requests, peer, &rule);
+	if (!rule.section)
+		return true;
+	LIST_FOR_EACH(pos, &requests->waiting)
+	waiting += CONTAINER_OF(pos, struct request, link)->peer.uid == peer->uid;
+	if (access_may_wait(&rule, waiting))
+		return true;
+	access_explain_limit(
+	        &rule, "max_requests", rule.section->max_requests, requests->text, sizeof requests->text);
+	return false;
+}
+
 /* ---- requests that wait ---- */
 
 static void free_request(uv_handle_t *handle)
@@ -132,12 +208,18 @@ static struct hpz_wire_head make_head(const struct request *request)
 
 static void on_timeout(uv_timer_t *timer);
 
+/* NULL: it may not wait, and why is in requests->text (refuse_waiting()). */
 static struct request *make_waiting(struct requests *requests, struct session *session,
         const struct request_peer *peer, const struct hpz_wire_head *head, int64_t timeout_ms)
 {
-	struct request *request = calloc(1, sizeof *request);
-	if (!request)
+	if (!may_wait(requests, peer))
 		return NULL;
+	struct request *request = calloc(1, sizeof *request);
+	if (!request) {
+		snprintf(requests->text, sizeof requests->text,
+		        "hpzd has no memory for one more waiting request");
+		return NULL;
+	}
 	request->requests = requests;
 	request->session = session;
 	request->peer = *peer;
@@ -150,6 +232,11 @@ static struct request *make_waiting(struct requests *requests, struct session *s
 		uv_timer_start(&request->timer, on_timeout, (uint64_t)timeout_ms, 0);
 	list_append(&requests->waiting, &request->link);
 	return request;
+}
+
+static enum request_outcome refuse_waiting(struct requests *requests, const struct hpz_wire_head *head)
+{
+	return make_error(requests, head->op, head->id, HPZ_ERR_BUSY, 0, requests->text);
 }
 
 /* ---- lease: which pool ---- */
@@ -262,10 +349,16 @@ static struct pool *choose_pool(const struct requests *requests, const struct hp
 
 /* ---- lease: granting ---- */
 
-static int find_owner(const struct hpz_wire_lease *wire, const struct request_peer *peer, struct lease *draft,
-        int *ret_pidfd)
+/*
+ * The process that is to own a lease: -ESRCH there is none, -EACCES it is somebody else's and the peer no
+ * admin.
+ */
+static int find_owner(const struct requests *requests, const struct hpz_wire_lease *wire,
+        const struct request_peer *peer, struct lease *draft, int *ret_pidfd)
 {
 	struct host host = {.root = (char *)""};
+	struct access_rule rule;
+	uint32_t uid;
 	*ret_pidfd = -1;
 	pid_t pid = wire->owner_pid ? wire->owner_pid : peer->pid;
 	host_get_comm(&host, pid, draft->comm);
@@ -281,7 +374,11 @@ static int find_owner(const struct hpz_wire_lease *wire, const struct request_pe
 	*ret_pidfd = handoff_open_process(wire->owner_pid, 0);
 	if (*ret_pidfd < 0)
 		return *ret_pidfd;
-	return host_get_start_time(&host, draft->pid, &draft->pid_start);
+	int r = host_get_process_uid(&host, draft->pid, &uid);
+	request_find_rule(requests, peer, &rule);
+	if (r == 0 && !access_may_give(&rule, uid, peer->gid))
+		r = -EACCES;
+	return r < 0 ? r : host_get_start_time(&host, draft->pid, &draft->pid_start);
 }
 
 static void fill_draft(
@@ -362,7 +459,7 @@ static int grant_one(struct requests *requests, struct pool_segment *segment, st
 		return r;
 	r = handoff_watch(requests->handoff, lease, copy_fd(pidfd));
 	if (r < 0) { /* no memory for a watch: nobody has seen it, so it goes back as it came */
-		lease_drop_segment(lease, segment);
+		lease_drop_segment(requests->leases, lease, segment);
 		pool_set_state(segment, SEGMENT_DIRTY);
 		lease_end(requests->leases, lease);
 		handoff_drop_token(draft, pool);
@@ -431,10 +528,12 @@ static int grant(struct requests *requests, struct pool *pool, const struct hpz_
 	struct lease draft = {0};
 	_cleanup_fd_ int pidfd = -1;
 	fill_draft(wire, peer, &draft);
-	int r = find_owner(wire, peer, &draft, &pidfd);
+	int r = find_owner(requests, wire, peer, &draft, &pidfd);
 	if (r < 0)
 		return r;
 	uint64_t pages = size_pages(wire->bytes, pool->config.page_size);
+	if (!has_quota(requests, peer, pages * pool->config.page_size))
+		return -EDQUOT;
 	for (int tries = 0; tries < TRIES_MAX; tries++, verified = NULL) {
 		struct pool_segment *segment = verified;
 		r = verified ? 0 : pick_segment(requests, pool, pages, below_pages, draft.file_uid, &segment);
@@ -474,12 +573,25 @@ static enum request_outcome refuse_short(struct requests *requests, const struct
 	        size_format(pool->pages[SEGMENT_FILLING] * page_size, fill), pool->waiting, pool->name);
 }
 
+static enum request_outcome refuse_owner(
+        struct requests *requests, const struct hpz_wire_head *head, int r, int32_t pid)
+{
+	if (r == -EACCES)
+		return refuse(requests, head, HPZ_ERR_DENIED,
+		        "process %" PRId32 " belongs to another user, and only root or an admin may have it "
+		        "own a lease",
+		        pid);
+	return refuse(
+	        requests, head, HPZ_ERR_INVALID, "there is no process %" PRId32 " to own the lease", pid);
+}
+
 static enum request_outcome refuse_grant(struct requests *requests, const struct hpz_wire_head *head, int r,
         const struct pool *pool, const struct hpz_wire_lease *wire)
 {
-	if (r == -ESRCH)
-		return refuse(requests, head, HPZ_ERR_INVALID,
-		        "there is no process %" PRId32 " to own the lease", wire->owner_pid);
+	if (r == -ESRCH || r == -EACCES)
+		return refuse_owner(requests, head, r, wire->owner_pid);
+	if (r == -EDQUOT)
+		return make_error(requests, head->op, head->id, HPZ_ERR_QUOTA, 0, requests->text);
 	log_error("pool %s: a lease failed: %s", pool->name, strerror(-r));
 	return refuse(requests, head, HPZ_ERR_INTERNAL, "hpzd could not hand out memory: %s", strerror(-r));
 }
@@ -544,6 +656,12 @@ static enum request_outcome handle_lease(struct requests *requests, struct sessi
 	struct lease *lease = lease_find_key(requests->leases, peer->uid, key);
 	if (lease)
 		return answer_key(requests, session, head, wire, lease);
+	struct access_rule rule;
+	struct lease draft = {0};
+	request_find_rule(requests, peer, &rule);
+	fill_draft(wire, peer, &draft);
+	if (!access_may_give(&rule, draft.file_uid, draft.file_gid))
+		return refuse_denied(requests, head, &rule, "give memory to another user or group");
 	struct pool *pool = choose_pool(requests, wire);
 	if (!pool)
 		return refuse_pool(requests, head, wire);
@@ -566,8 +684,7 @@ static enum request_outcome handle_lease(struct requests *requests, struct sessi
 	else if (kept)
 		verify_drop(&requests->verify, kept);
 	if (!request)
-		return refuse(
-		        requests, head, HPZ_ERR_BUSY, "hpzd has no memory for one more waiting request");
+		return refuse_waiting(requests, head);
 	request->is_impatient = is_impatient;
 	request->lease = *wire;
 	request->pool = pool;
@@ -624,12 +741,6 @@ void request_serve(struct requests *requests)
 
 /* ---- release, adopt, ack ---- */
 
-/* Until access rules exist: root may do everything, an owner what concerns its own. */
-static bool may_touch(const struct request_peer *peer, const struct lease *lease)
-{
-	return peer->uid == 0 || peer->uid == lease->uid;
-}
-
 static enum request_outcome reply_released(
         struct requests *requests, const struct hpz_wire_head *head, uint64_t id, enum hpz_lease_state state)
 {
@@ -661,13 +772,14 @@ static enum request_outcome handle_release(struct requests *requests, struct ses
         const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
 {
 	const struct hpz_wire_release *wire = payload;
+	struct access_rule rule;
 	struct lease *lease = lease_find(requests->leases, wire->id);
 	if (!lease && !lease_is_known_id(requests->leases, wire->id))
 		return refuse(
 		        requests, head, HPZ_ERR_UNKNOWN_LEASE, "lease %" PRIu64 " was never given", wire->id);
-	if (lease && !may_touch(peer, lease))
-		return refuse(requests, head, HPZ_ERR_DENIED, "lease %" PRIu64 " belongs to uid %" PRIu32,
-		        wire->id, lease->uid);
+	request_find_rule(requests, peer, &rule);
+	if (lease && !access_may_touch(&rule, lease->uid))
+		return refuse_foreign(requests, head, &rule, lease);
 	if (lease && (wire->flags & HPZ_RELEASE_FORCE))
 		handoff_force(requests->handoff, lease, "released by force");
 	else if (lease && lease->state != HPZ_STATE_RETURNING)
@@ -700,16 +812,16 @@ static enum request_outcome handle_adopt(struct requests *requests, struct sessi
 		        is_known ? "lease %" PRIu64 " has ended" : "lease %" PRIu64 " was never given",
 		        wire->id);
 	}
-	if (!may_touch(peer, lease))
-		return refuse(requests, head, HPZ_ERR_DENIED, "lease %" PRIu64 " belongs to uid %" PRIu32,
-		        wire->id, lease->uid);
+	struct access_rule rule;
+	request_find_rule(requests, peer, &rule);
+	if (!access_may_touch(&rule, lease->uid))
+		return refuse_foreign(requests, head, &rule, lease);
 	struct lease draft = {0};
 	struct hpz_wire_lease owner = {.owner_pid = wire->owner_pid, .deliver = lease->deliver};
 	_cleanup_fd_ int pidfd = -1;
-	int r = find_owner(&owner, peer, &draft, &pidfd);
+	int r = find_owner(requests, &owner, peer, &draft, &pidfd);
 	if (r < 0)
-		return refuse(requests, head, HPZ_ERR_INVALID,
-		        "there is no process %" PRId32 " to own the lease", wire->owner_pid);
+		return refuse_owner(requests, head, r, wire->owner_pid);
 	r = deliver(requests, lease, false);
 	if (r < 0)
 		return refuse(requests, head, r == -EWOULDBLOCK ? HPZ_ERR_BUSY : HPZ_ERR_INTERNAL,
@@ -731,8 +843,10 @@ static enum request_outcome handle_ack(struct requests *requests, struct session
         const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
 {
 	const struct hpz_wire_ack *wire = payload;
+	struct access_rule rule;
 	struct lease *lease = lease_find(requests->leases, wire->id);
-	if (!lease || lease->state != HPZ_STATE_OFFERED || !may_touch(peer, lease))
+	request_find_rule(requests, peer, &rule);
+	if (!lease || lease->state != HPZ_STATE_OFFERED || !access_may_touch(&rule, lease->uid))
 		return REQUEST_NO_REPLY;
 	lease_set_state(requests->leases, lease, HPZ_STATE_LEASED);
 	if (lease->bound == session && !lives_with_connection(lease))
@@ -764,7 +878,7 @@ static enum request_outcome handle_status(struct requests *requests, struct sess
         const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
 {
 	struct hpz_wire_status *status = get_payload(requests);
-	size_t size = report_status(requests->reconcile, status);
+	size_t size = report_status(requests->reconcile, requests->books, status);
 	status->uptime_ms = (clock_get_ns(CLOCK_MONOTONIC) - requests->started_ns) / NS_PER_MS;
 	status->connections = requests->connections;
 	return finish_reply(requests, head->op, head->id, size);
@@ -824,8 +938,7 @@ static enum request_outcome handle_wait(struct requests *requests, struct sessio
 	/* Answered once states are settled, not from the middle of a change. */
 	struct request *request = make_waiting(requests, session, peer, head, wire->timeout_ms);
 	if (!request)
-		return refuse(
-		        requests, head, HPZ_ERR_BUSY, "hpzd has no memory for one more waiting request");
+		return refuse_waiting(requests, head);
 	request->wait = *wire;
 	reconcile_mark(requests->reconcile);
 	return REQUEST_WAITS;
@@ -837,8 +950,7 @@ static enum request_outcome handle_drain(struct requests *requests, struct sessi
 	struct request *request = make_waiting(
 	        requests, session, peer, head, ((const struct hpz_wire_drain *)payload)->timeout_ms);
 	if (!request)
-		return refuse(
-		        requests, head, HPZ_ERR_BUSY, "hpzd has no memory for one more waiting request");
+		return refuse_waiting(requests, head);
 	request->drain = *(const struct hpz_wire_drain *)payload;
 	for (size_t i = 0; i < requests->reconcile->pool_count; i++)
 		requests->reconcile->pools[i]->is_draining = true;
@@ -859,8 +971,7 @@ static enum request_outcome handle_verify(struct requests *requests, struct sess
 		return refuse(requests, head, HPZ_ERR_NO_POOL, "there is no pool %s", name);
 	struct request *request = make_waiting(requests, session, peer, head, wire->timeout_ms);
 	if (!request)
-		return refuse(
-		        requests, head, HPZ_ERR_BUSY, "hpzd has no memory for one more waiting request");
+		return refuse_waiting(requests, head);
 	snprintf(request->run.pool, sizeof request->run.pool, "%s", name);
 	list_init(&request->run.link);
 	verify_start_run(&requests->verify, &request->run);
@@ -891,6 +1002,57 @@ static bool settle_verify(struct requests *requests, struct request *request)
 	answer(request);
 	return true;
 }
+
+/* ---- check ---- */
+
+static enum request_outcome reply_check(
+        struct requests *requests, const struct hpz_wire_head *head, size_t index)
+{
+	size_t capacity = sizeof requests->reply.bytes - sizeof(struct hpz_wire_head);
+	return finish_reply(requests, head->op, head->id,
+	        report_check(requests->books, index, get_payload(requests), capacity));
+}
+
+static enum request_outcome handle_check(struct requests *requests, struct session *session,
+        const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
+{
+	const struct hpz_wire_check *wire = payload;
+	size_t index = (size_t)(wire->cursor & UINT32_MAX);
+	if (wire->cursor != 0) {
+		if (wire->cursor >> 32 != requests->books->run_number ||
+		        index >= requests->books->results.count)
+			return refuse(
+			        requests, head, HPZ_ERR_INVALID, "a later check has begun: check again");
+		return reply_check(requests, head, index);
+	}
+	struct request *request = make_waiting(requests, session, peer, head, wire->timeout_ms);
+	if (!request)
+		return refuse_waiting(requests, head);
+	request->check = *wire;
+	int r = books_check(requests->books, wire->flags & HPZ_CHECK_REPAIR);
+	if (r == 0)
+		return REQUEST_WAITS;
+	drop_request(request);
+	return refuse(requests, head, r == -EBUSY || r == -EAGAIN ? HPZ_ERR_BUSY : HPZ_ERR_INTERNAL, "%s",
+	        r == -EBUSY    ? "another check is under way"
+	        : r == -EAGAIN ? "workers of an earlier hpzd have not ended yet"
+	                       : strerror(-r));
+}
+
+void request_checked(struct requests *requests)
+{
+	LIST_FOR_EACH_SAFE(pos, &requests->waiting)
+	{
+		struct request *request = CONTAINER_OF(pos, struct request, link);
+		struct hpz_wire_head head = make_head(request);
+		if (request->op != HPZ_OP_CHECK)
+			continue;
+		reply_check(requests, &head, 0);
+		answer(request);
+	}
+}
+
+/* ---- drain, once it waits ---- */
 
 static bool is_drain_done(struct requests *requests, struct request *request)
 {
@@ -986,6 +1148,8 @@ static void on_timeout(uv_timer_t *timer)
 		refuse(requests, &head, HPZ_ERR_TIMEOUT,
 		        "%" PRIu64 " of %" PRIu64 " segments were read, %" PRIu64 " of them not zero",
 		        request->run.segments, request->run.todo, request->run.hits);
+	else if (request->op == HPZ_OP_CHECK)
+		refuse(requests, &head, HPZ_ERR_TIMEOUT, "the check is not over yet");
 	else
 		refuse(requests, &head, HPZ_ERR_TIMEOUT, "not so much is clean yet");
 	answer(request);
@@ -1012,25 +1176,29 @@ CHECK(list)
 CHECK(wait)
 CHECK(drain)
 CHECK(verify)
+CHECK(check)
+
+#define NEEDS_OWN (CONFIG_ALLOW_LEASE | CONFIG_ALLOW_ADMIN) /* which lease it is decides the rest */
 
 /* clang-format off */
 static const struct {
-	const char *name;
+	const char *name; /* as in "may not ..." */
 	size_t size;
 	checker check;
 	handler handle;
-	bool is_for_root;
+	unsigned needs; /* one of these CONFIG_ALLOW_* */
 	bool sends_descriptors;
 } table[HPZ_OP_LAST + 1] = {
-	[HPZ_OP_STATUS]  = {"status",  sizeof(struct hpz_wire_empty),   check_empty,   handle_status,  false, false},
-	[HPZ_OP_LEASE]   = {"lease",   sizeof(struct hpz_wire_lease),   check_lease,   handle_lease,   true,  true},
-	[HPZ_OP_ACK]     = {"ack",     sizeof(struct hpz_wire_ack),     check_ack,     handle_ack,     true,  false},
-	[HPZ_OP_RELEASE] = {"release", sizeof(struct hpz_wire_release), check_release, handle_release, true,  false},
-	[HPZ_OP_ADOPT]   = {"adopt",   sizeof(struct hpz_wire_adopt),   check_adopt,   handle_adopt,   true,  true},
-	[HPZ_OP_LIST]    = {"list",    sizeof(struct hpz_wire_list),    check_list,    handle_list,    false, false},
-	[HPZ_OP_WAIT]    = {"wait",    sizeof(struct hpz_wire_wait),    check_wait,    handle_wait,    false, false},
-	[HPZ_OP_DRAIN]   = {"drain",   sizeof(struct hpz_wire_drain),   check_drain,   handle_drain,   true,  false},
-	[HPZ_OP_VERIFY]  = {"verify",  sizeof(struct hpz_wire_verify),  check_verify,  handle_verify,  true,  false},
+	[HPZ_OP_STATUS]  = {"read status", sizeof(struct hpz_wire_empty),   check_empty,   handle_status,  CONFIG_ALLOW_STATUS, false},
+	[HPZ_OP_LEASE]   = {"lease",   sizeof(struct hpz_wire_lease),   check_lease,   handle_lease,   CONFIG_ALLOW_LEASE,  true},
+	[HPZ_OP_ACK]     = {"ack",     sizeof(struct hpz_wire_ack),     check_ack,     handle_ack,     NEEDS_OWN,  false},
+	[HPZ_OP_RELEASE] = {"release", sizeof(struct hpz_wire_release), check_release, handle_release, NEEDS_OWN,  false},
+	[HPZ_OP_ADOPT]   = {"adopt",   sizeof(struct hpz_wire_adopt),   check_adopt,   handle_adopt,   NEEDS_OWN,  true},
+	[HPZ_OP_LIST]    = {"list leases", sizeof(struct hpz_wire_list),    check_list,    handle_list,    CONFIG_ALLOW_STATUS, false},
+	[HPZ_OP_WAIT]    = {"wait",    sizeof(struct hpz_wire_wait),    check_wait,    handle_wait,    CONFIG_ALLOW_STATUS, false},
+	[HPZ_OP_DRAIN]   = {"drain",   sizeof(struct hpz_wire_drain),   check_drain,   handle_drain,   CONFIG_ALLOW_ADMIN,  false},
+	[HPZ_OP_CHECK]   = {"check",   sizeof(struct hpz_wire_check),   check_check,   handle_check,   CONFIG_ALLOW_ADMIN,  false},
+	[HPZ_OP_VERIFY]  = {"verify",  sizeof(struct hpz_wire_verify),  check_verify,  handle_verify,  CONFIG_ALLOW_ADMIN,  false},
 };
 /* clang-format on */
 
@@ -1066,12 +1234,11 @@ enum request_outcome request_handle(struct requests *requests, struct session *s
 	if (r)
 		return head.op == HPZ_OP_ACK ? refuse_broken(requests, &head, r, why)
 		                             : make_error(requests, head.op, head.id, r, 0, why);
-	if (table[head.op].is_for_root && peer->uid != 0) {
-		if (head.op == HPZ_OP_ACK)
-			return REQUEST_NO_REPLY;
-		return refuse(requests, &head, HPZ_ERR_DENIED, "uid %u may read status, but only root may %s",
-		        (unsigned)peer->uid, table[head.op].name);
-	}
+	struct access_rule rule;
+	request_find_rule(requests, peer, &rule);
+	if (!access_may(&rule, table[head.op].needs))
+		return head.op == HPZ_OP_ACK ? REQUEST_NO_REPLY
+		                             : refuse_denied(requests, &head, &rule, table[head.op].name);
 	if (table[head.op].sends_descriptors && unread_lease)
 		return refuse(requests, &head, HPZ_ERR_BUSY,
 		        "confirm the descriptors of lease %" PRIu64 " before asking for more", unread_lease);
@@ -1129,17 +1296,20 @@ void request_cancel_session(struct requests *requests, struct session *session)
 	}
 }
 
-void request_init(struct requests *requests, uv_loop_t *loop, const struct host *host, struct crew *crew,
-        struct lease_table *leases, struct handoff *handoff, struct reconcile *reconcile,
+void request_init(struct requests *requests, uv_loop_t *loop, const struct host *host,
+        const struct config *config, struct crew *crew, struct lease_table *leases, struct handoff *handoff,
+        struct reconcile *reconcile, struct books *books,
         void (*send)(struct session *session, struct request_reply *reply))
 {
 	memset(requests, 0, sizeof *requests);
 	requests->loop = loop;
 	requests->host = host;
+	requests->config = config;
 	requests->crew = crew;
 	requests->leases = leases;
 	requests->handoff = handoff;
 	requests->reconcile = reconcile;
+	requests->books = books;
 	requests->send = send;
 	requests->started_ns = clock_get_ns(CLOCK_MONOTONIC);
 	list_init(&requests->waiting);

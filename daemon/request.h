@@ -7,7 +7,9 @@
 #ifndef HPZ_REQUEST_H
 #define HPZ_REQUEST_H
 
+#include "access.h"
 #include "proto.h"
+#include "books.h"
 #include "verify.h"
 
 struct session;
@@ -17,7 +19,9 @@ struct request_peer {
 	gid_t gid;
 	pid_t pid;
 	uint64_t pid_start;
-	int pidfd; /* borrowed by whoever reads this; -1: the process is gone or cannot be held on to */
+	int pidfd;     /* borrowed by whoever reads this; -1: the process is gone or cannot be held on to */
+	gid_t *groups; /* supplementary ones, the session's */
+	size_t group_count;
 };
 
 struct request_reply {
@@ -31,10 +35,12 @@ struct request_reply {
 struct requests {
 	uv_loop_t *loop;
 	const struct host *host;
+	const struct config *config; /* the one in force: a reload changes it in place */
 	struct crew *crew;
 	struct lease_table *leases;
 	struct handoff *handoff;
 	struct reconcile *reconcile;
+	struct books *books;
 	uint64_t started_ns;
 	struct list waiting; /* struct request, in order of arrival */
 	struct verify verify;
@@ -52,10 +58,15 @@ enum request_outcome {
 	REQUEST_BROKEN,   /* reply, then close: not our protocol */
 };
 
-void request_init(struct requests *requests, uv_loop_t *loop, const struct host *host, struct crew *crew,
-        struct lease_table *leases, struct handoff *handoff, struct reconcile *reconcile,
+void request_init(struct requests *requests, uv_loop_t *loop, const struct host *host,
+        const struct config *config, struct crew *crew, struct lease_table *leases, struct handoff *handoff,
+        struct reconcile *reconcile, struct books *books,
         void (*send)(struct session *session, struct request_reply *reply));
 void request_deinit(struct requests *requests);
+
+/* What holds for a peer now. */
+void request_find_rule(
+        const struct requests *requests, const struct request_peer *peer, struct access_rule *ret_rule);
 
 /* One message of a session whose hello is done or due. `unread_lease`: descriptors it has not confirmed; 0
  * none. */
@@ -73,8 +84,9 @@ void request_cancel_session(struct requests *requests, struct session *session);
 void request_take_back(struct requests *requests, uint64_t lease);
 
 /* Events from below. */
-void request_serve(struct requests *requests);  /* memory may have become clean */
-void request_settle(struct requests *requests); /* states are settled: who waits for a state? */
+void request_serve(struct requests *requests);   /* memory may have become clean */
+void request_settle(struct requests *requests);  /* states are settled: who waits for a state? */
+void request_checked(struct requests *requests); /* a check is over */
 void request_lease_ended(struct requests *requests, uint64_t lease);
 
 #endif

@@ -236,9 +236,9 @@ void segment_close_dirs(struct segment_dirs *dirs)
 		dirs->fds[i] = close_fd(dirs->fds[i]);
 }
 
-static int scan_dir(int dir_fd, int (*callback)(const char *name, void *user), void *user)
+static int scan_dir(int parent, const char *name, int (*callback)(const char *name, void *user), void *user)
 {
-	int copy = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int copy = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (copy < 0)
 		return -errno;
 	DIR *dir = fdopendir(copy);
@@ -261,7 +261,13 @@ static int scan_dir(int dir_fd, int (*callback)(const char *name, void *user), v
 int segment_scan(const struct segment_dirs *dirs, enum segment_state state,
         int (*callback)(const char *name, void *user), void *user)
 {
-	return scan_dir(dirs->fds[state], callback, user);
+	return scan_dir(dirs->fds[state], ".", callback, user);
+}
+
+int segment_scan_out_dir(const struct segment_store *store, const char *token,
+        int (*callback)(const char *name, void *user), void *user)
+{
+	return scan_dir(store->out_fd, token, callback, user);
 }
 
 /* ---- one file ---- */
@@ -402,7 +408,7 @@ int segment_scan_out(const struct segment_store *store,
         int (*callback)(const char token[SEGMENT_TOKEN], ino_t ino, void *user), void *user)
 {
 	struct out_scan scan = {store, callback, user};
-	return scan_dir(store->out_fd, look_at_out, &scan);
+	return scan_dir(store->out_fd, ".", look_at_out, &scan);
 }
 
 void segment_format_out_path(const struct segment_store *store, const char token[SEGMENT_TOKEN],

@@ -125,6 +125,9 @@ int segment_remove_out(int out_fd, const char token[SEGMENT_TOKEN], uint32_t cou
  */
 int segment_scan_out(const struct segment_store *store,
         int (*callback)(const char token[SEGMENT_TOKEN], ino_t ino, void *user), void *user);
+/* The same for hpz-out/<token>; "." is hpz-out itself. */
+int segment_scan_out_dir(const struct segment_store *store, const char *token,
+        int (*callback)(const char *name, void *user), void *user);
 void segment_format_out_path(const struct segment_store *store, const char token[SEGMENT_TOKEN],
         uint32_t index, char *ret_path, size_t capacity);
 

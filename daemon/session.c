@@ -16,26 +16,54 @@ static void on_events(uv_poll_t *poll, int status, int events);
 
 /* ---- the peer ---- */
 
-static int get_peer(int sock, struct request_peer *ret_peer)
+/* Supplementary groups it had when it connected. */
+static int get_groups(int sock, struct request_peer *peer)
+{
+	socklen_t length = 0;
+	if (getsockopt(sock, SOL_SOCKET, SO_PEERGROUPS, NULL, &length) == 0)
+		return 0; /* none */
+	if (errno != ERANGE)
+		return errno == ENOPROTOOPT || errno == ENODATA ? 0 : -errno;
+	gid_t *groups = malloc(length);
+	if (!groups)
+		return -ENOMEM;
+	if (getsockopt(sock, SOL_SOCKET, SO_PEERGROUPS, groups, &length) < 0) {
+		int error = -errno;
+		free(groups);
+		return error;
+	}
+	peer->groups = groups;
+	peer->group_count = length / sizeof *groups;
+	return 0;
+}
+
+int session_get_user(int sock, struct request_peer *ret_peer)
 {
 	struct ucred credentials;
 	socklen_t length = sizeof credentials;
 	if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &credentials, &length) < 0)
 		return -errno;
-	struct request_peer peer = {credentials.uid, credentials.gid, credentials.pid, 0, -1};
+	struct request_peer peer = {
+	        .uid = credentials.uid, .gid = credentials.gid, .pid = credentials.pid, .pidfd = -1};
+	int r = get_groups(sock, &peer);
+	if (r == 0)
+		*ret_peer = peer;
+	return r;
+}
+
+static void get_process(int sock, struct request_peer *peer)
+{
 	int pidfd = -1;
-	length = sizeof pidfd;
+	socklen_t length = sizeof pidfd;
 	/* Before 6.5 the number is all there is: the process may have gone and another come since it
 	 * connected. */
 	if (getsockopt(sock, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &length) == 0)
-		peer.pidfd = pidfd;
-	else if (errno == ENOPROTOOPT && peer.pid > 0)
-		peer.pidfd = handoff_open_process(peer.pid, 0);
+		peer->pidfd = pidfd;
+	else if (errno == ENOPROTOOPT && peer->pid > 0)
+		peer->pidfd = handoff_open_process(peer->pid, 0);
 	struct host host = {.root = (char *)""};
-	if (peer.pidfd >= 0)
-		host_get_start_time(&host, peer.pid, &peer.pid_start);
-	*ret_peer = peer;
-	return 0;
+	if (peer->pidfd >= 0)
+		host_get_start_time(&host, peer->pid, &peer->pid_start);
 }
 
 /* ---- the end ---- */
@@ -48,6 +76,7 @@ static void on_closed(uv_handle_t *handle)
 	for (size_t i = 0; i < session->pending_fd_count; i++)
 		close_fd(session->pending_fds[i]);
 	free(session->pending);
+	free(session->peer.groups);
 	session->closed(session, session->user);
 	free(session);
 }
@@ -235,17 +264,16 @@ static void on_events(uv_poll_t *poll, int status, int events)
 	update_poll(session);
 }
 
-int session_open(struct requests *requests, int sock_take,
+int session_open(struct requests *requests, int sock_take, const struct request_peer *user_take,
         void (*closed)(struct session *session, void *user), void *user, struct session **ret_session)
 {
 	_cleanup_fd_ int sock = sock_take;
-	struct request_peer peer;
-	int r = get_peer(sock, &peer);
-	if (r < 0)
-		return r;
+	struct request_peer peer = *user_take;
+	get_process(sock, &peer);
 	struct session *session = calloc(1, sizeof *session);
 	if (!session || uv_poll_init(requests->loop, &session->poll, sock) < 0) {
 		close_fd(peer.pidfd);
+		free(peer.groups);
 		free(session);
 		return -ENOMEM;
 	}

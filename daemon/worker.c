@@ -486,6 +486,40 @@ static int run_learn(const struct worker_job *job, const int fds[WORKER_FDS], st
 	return r;
 }
 
+static int remove_names(DIR *dir)
+{
+	for (struct dirent *entry; (entry = readdir(dir));) {
+		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+			continue;
+		if (unlinkat(dirfd(dir), entry->d_name, 0) < 0 && errno != ENOENT)
+			return -errno;
+		rewinddir(dir);
+	}
+	return 0;
+}
+
+/* A name; or a directory with names in it, not with directories: hpzd makes none such. */
+static int run_remove(const struct worker_job *job, int parent)
+{
+	if (unlinkat(parent, job->name, 0) == 0 || errno == ENOENT)
+		return 0;
+	if (errno != EISDIR && errno != EPERM)
+		return -errno;
+	int fd = openat(parent, job->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	DIR *dir = fdopendir(fd);
+	if (!dir) {
+		close(fd);
+		return -ENOMEM;
+	}
+	int r = remove_names(dir);
+	closedir(dir);
+	if (r == 0 && unlinkat(parent, job->name, AT_REMOVEDIR) < 0 && errno != ENOENT)
+		r = -errno;
+	return r;
+}
+
 static int run_trim(const struct worker_job *job, int fd)
 {
 	int r = fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
@@ -630,6 +664,9 @@ void worker_run_job(const struct worker_job *job, const int fds[WORKER_FDS], str
 		break;
 	case WORKER_UNLINK:
 		r = run_unlink(job, fds, ret_done);
+		break;
+	case WORKER_REMOVE:
+		r = run_remove(job, fds[WORKER_FD_DIR]);
 		break;
 	case WORKER_HOLDERS:
 		r = run_holders(job, ret_done, send_partial, user);

@@ -43,6 +43,7 @@ enum worker_op {
 	WORKER_LEARN = 9,   /* helper: load the proof's program, learn what free files look like */
 	WORKER_VERIFY = 10, /* memory: read `first`..`pages` and find what is not zero */
 	WORKER_ORPHAN = 11, /* helper: who still holds a file that has no name; nobody: cut it to nothing */
+	WORKER_REMOVE = 12, /* helper: remove `name` in the directory, also a directory of names */
 };
 
 /* Descriptors of a job, by position. DIR is hpz-out/ where links are removed, NAMES the directory of `name`.

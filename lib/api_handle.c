@@ -71,6 +71,8 @@ const char *hpz_strerror(int error)
 		return "the handle belongs to the parent process";
 	case HPZ_ERR_INTERNAL:
 		return "hpzd could not do it; its log says why";
+	case HPZ_ERR_QUOTA:
+		return "the quota is used up";
 	}
 	return "an error this version does not know";
 }
@@ -149,6 +151,9 @@ int api_send(struct hpz *hpz, uint16_t op, const void *payload, size_t size, uin
 	size_t length = proto_set_head(request, op, id, false, 0, 0, size);
 	memcpy(request + sizeof(struct hpz_wire_head), payload, size);
 	int r = frame_send(hpz->sock, request, length, NULL, 0);
+	/* Turned away: why is there to be received. */
+	if (op == HPZ_OP_HELLO && (r == -EPIPE || r == -ECONNRESET))
+		r = 0;
 	if (r == -EPIPE || r == -ECONNRESET || r == -ENOTCONN)
 		return api_fail_lost(hpz, "hpzd closed the connection");
 	if (r == -EAGAIN)
@@ -214,7 +219,8 @@ static int api_receive(struct hpz *hpz, uint16_t op, uint64_t id, struct api_rep
 		return api_fail_lost(hpz, "hpzd closed the connection");
 	if (r == FRAME_TOO_LONG)
 		return api_fail_protocol(hpz, "a message that is too long");
-	if (proto_get_head(hpz->message, length, true, &head) || head.op != op || head.id != id)
+	if (proto_get_head(hpz->message, length, true, &head) || head.op != op ||
+	        (head.id != id && head.id != 0))
 		return api_fail_protocol(hpz, "something that is not the answer");
 	if (reply->fd_count > head.descriptors || (head.descriptors && !may_bring_fds) ||
 	        (r == FRAME_WITHHELD && !head.descriptors))

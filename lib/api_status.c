@@ -316,6 +316,7 @@ int hpz_status_get_daemon(const struct hpz_status *status, struct hpz_daemon_sta
 	        .bytes_cleared = status->wire.bytes_cleared,
 	        .bytes_filled = status->wire.bytes_filled,
 	        .worker_deaths = status->wire.worker_deaths,
+	        .book_alarms = status->wire.book_alarms,
 	};
 	return api_put_struct(daemon, &ours, sizeof(ours));
 }

@@ -90,11 +90,17 @@ int frame_receive(int sock, void *packet, size_t capacity, size_t *ret_length, i
 		message.msg_controllen = CMSG_LEN(fd_capacity * sizeof(int));
 	}
 
+	/*
+	 * The reset of a peer that went without reading everything is reported once, before what it had sent:
+	 * that is received, then comes its end like any other.
+	 */
 	ssize_t length;
-	do
+	bool is_reset = false, is_again;
+	do {
 		length = recvmsg(sock, &message, MSG_CMSG_CLOEXEC);
-	while (length < 0 && errno == EINTR);
-	/* The reset of a peer that went without reading everything is an end like any other. */
+		is_again = length < 0 && (errno == EINTR || (errno == ECONNRESET && !is_reset));
+		is_reset = is_reset || (length < 0 && errno == ECONNRESET);
+	} while (is_again);
 	if (length < 0)
 		return errno == ECONNRESET ? FRAME_EOF : -errno;
 

@@ -67,7 +67,8 @@ enum hpz_error {
 	HPZ_ERR_UNSUPPORTED = 18,  /* the peer does not know this request */
 	HPZ_ERR_KEY_MISMATCH = 19, /* the key belongs to a lease of another shape */
 	HPZ_ERR_FORKED = 20,       /* the handle belongs to the parent process */
-	HPZ_ERR_INTERNAL = 21      /* hpzd could not do it; its log says why */
+	HPZ_ERR_INTERNAL = 21,     /* hpzd could not do it; its log says why */
+	HPZ_ERR_QUOTA = 22         /* you have as much as you may have; after a release it may succeed */
 };
 
 struct hpz;            /* a connection */
@@ -292,6 +293,7 @@ struct hpz_daemon_status {
 	uint64_t bytes_cleared;  /* since start, by workers */
 	uint64_t bytes_filled;   /* since start, zeroed by the kernel */
 	uint64_t worker_deaths;  /* since start, unexpected */
+	uint64_t book_alarms;    /* since start: differences in hpzd's books; see hpz_check() */
 };
 
 struct hpz_pool_status {
@@ -379,6 +381,54 @@ struct hpz_verify_result {
  */
 HPZ_PUBLIC int hpz_verify(
         struct hpz *hpz, const char *pool, int64_t timeout_ms, struct hpz_verify_result *result);
+/* ---- check ---- */
+
+#define HPZ_CHECK_REPAIR 1u /* also put right what can be, without touching memory that somebody has */
+
+enum hpz_finding_kind {
+	HPZ_FINDING_FOREIGN = 1, /* a file in hpzd's directories that it does not know */
+	HPZ_FINDING_MISSING = 2, /* a file it counts is gone */
+	HPZ_FINDING_WRONG = 3,   /* owner, mode, links or length of a file are not what they must be */
+	HPZ_FINDING_BLOCKS = 4,  /* a file has more or fewer pages than hpzd counts */
+	HPZ_FINDING_COUNTS = 5,  /* hpzd's counts contradict each other */
+	HPZ_FINDING_JOURNAL = 6, /* the journal says something else of a lease */
+	HPZ_FINDING_OUT = 7,     /* a hand-over directory or link without its lease, or the other way round */
+	HPZ_FINDING_KERNEL = 8   /* the kernel's counters contradict hpzd's */
+};
+
+enum hpz_severity {
+	HPZ_SEVERITY_NOTICE = 1,    /* what a holder may do, or what is known and goes away by itself */
+	HPZ_SEVERITY_DIFFERENCE = 2 /* the books do not balance */
+};
+
+struct hpz_finding {
+	size_t struct_size;
+	uint32_t kind;     /* enum hpz_finding_kind */
+	uint32_t severity; /* enum hpz_severity */
+	uint32_t repaired; /* 1: put right */
+	const char *pool;  /* "" when it is no one pool's; borrowed */
+	const char *text;  /* for people; borrowed */
+};
+
+struct hpz_check_result; /* a copy of what hpz_check() found */
+
+/*
+ * Compares hpzd's books with its journal, its directories and the kernel's counters; what was found is found
+ * twice. Waits at most timeout_ms. The caller owns *ret_result: hpz_check_free(). Errors: BUSY (another check
+ * is under way), TIMEOUT, DENIED, LOST ...
+ */
+HPZ_PUBLIC int hpz_check(
+        struct hpz *hpz, unsigned flags, int64_t timeout_ms, struct hpz_check_result **ret_result);
+HPZ_PUBLIC void hpz_check_free(struct hpz_check_result *result);
+/* How many were found; at most 4096 are kept. */
+HPZ_PUBLIC size_t hpz_check_get_count(const struct hpz_check_result *result);
+/* Segments and leases that were looked at, and what was found beyond those kept; each may be NULL. */
+HPZ_PUBLIC void hpz_check_get_totals(const struct hpz_check_result *result, uint64_t *ret_segments,
+        uint64_t *ret_leases, uint64_t *ret_dropped);
+/* Fills a struct whose struct_size is set; strings are borrowed from the result. Errors: INVALID (no such
+ * index). */
+HPZ_PUBLIC int hpz_check_get_finding(
+        const struct hpz_check_result *result, size_t index, struct hpz_finding *finding);
 
 #ifdef __cplusplus
 }

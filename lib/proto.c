@@ -29,7 +29,10 @@ int proto_get_head(const void *message, size_t length, bool is_reply, struct hpz
 	if (length < sizeof(head))
 		return HPZ_ERR_PROTOCOL;
 	memcpy(&head, message, sizeof(head));
-	if (head.size != length || head.id == 0)
+	if (head.size != length)
+		return HPZ_ERR_PROTOCOL;
+	/* Nobody asked: a server that turns us away. */
+	if (head.id == 0 && !(is_reply && head.op == HPZ_OP_HELLO && head.error))
 		return HPZ_ERR_PROTOCOL;
 	if (is_reply) {
 		if (head.flags != HPZ_WIRE_REPLY || head.descriptors > HPZ_WIRE_MAX_FDS ||
@@ -270,6 +273,13 @@ int proto_check_drain(const struct hpz_wire_drain *drain, const char **ret_why)
 	if (drain->flags & ~HPZ_WIRE_DRAIN_FLAGS)
 		return proto_refuse_reserved(ret_why);
 	return proto_check_timeout(drain->timeout_ms, ret_why);
+}
+
+int proto_check_check(const struct hpz_wire_check *check, const char **ret_why)
+{
+	if (check->flags & ~HPZ_WIRE_CHECK_FLAGS)
+		return proto_refuse_reserved(ret_why);
+	return proto_check_timeout(check->timeout_ms, ret_why);
 }
 
 int proto_check_ack(const struct hpz_wire_ack *ack, const char **ret_why)

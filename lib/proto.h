@@ -15,8 +15,9 @@
  * magic is wrong or no common version exists (client.version < server.compat or the other way round). Then
  * each request gets exactly one reply with the same op, the request's id and HPZ_WIRE_REPLY set. A client may
  * send its next request before the reply; requests of one connection are carried out one after the other.
- * Request ids are the client's business but never 0: id 0 is for events from the server, of which there are
- * none yet.
+ * Request ids are the client's business but never 0: id 0 is for what the server says unasked. So far that is
+ * one thing: a server that does not take a connection (a limit is reached) sends an error with op HELLO and
+ * id 0, and closes without having read anything. A client whose hello could not be sent finds it there.
  *
  * A failed request is answered with head.error != 0 and a struct hpz_wire_error. Error numbers are enum
  * hpz_error.
@@ -27,6 +28,10 @@
  * connection, so that a lost reply loses no memory. While descriptors are not confirmed, a further request
  * for descriptors on this connection is refused with BUSY: one unread descriptor message per connection is
  * the most there is. A client that sends descriptors is disconnected.
+ *
+ * CHECK with cursor 0 compares the books with the disk and the kernel and answers when that is done; its
+ * findings come in pages as those of LIST do: a cursor asks for the next page of what that check found, and
+ * is INVALID once a later check has begun.
  *
  * LIST comes in pages: the reply says the cursor to ask with for the next page, 0 at the end. A lease's
  * records (one LEASE, then its SEGMENTs and HOLDERs) are never split over two pages. With HPZ_WIRE_LIST_MORE
@@ -78,7 +83,8 @@ enum hpz_wire_op {
 	HPZ_OP_LIST = 7,
 	HPZ_OP_WAIT = 8,
 	HPZ_OP_DRAIN = 9,
-	HPZ_OP_VERIFY = 11, /* 10 belongs to another request */
+	HPZ_OP_CHECK = 10,
+	HPZ_OP_VERIFY = 11,
 };
 #define HPZ_OP_LAST HPZ_OP_VERIFY
 
@@ -171,7 +177,8 @@ enum hpz_wire_record {
 	HPZ_RECORD_LEASE = 1,
 	HPZ_RECORD_SEGMENT = 2,
 	HPZ_RECORD_HOLDER = 3,
-	HPZ_RECORD_POOL = 4
+	HPZ_RECORD_POOL = 4,
+	HPZ_RECORD_FINDING = 5
 };
 
 struct hpz_wire_segment {
@@ -289,8 +296,9 @@ struct hpz_wire_status {
 	char proof[HPZ_WIRE_NAME];
 	char method[HPZ_WIRE_NAME];
 	char message[HPZ_WIRE_TEXT];
+	uint64_t book_alarms; /* a server that does not have it yet: 0 */
 };
-static_assert(sizeof(struct hpz_wire_status) == 768, "wire");
+static_assert(sizeof(struct hpz_wire_status) == 776, "wire");
 
 struct hpz_wire_pool {
 	uint32_t size;
@@ -369,6 +377,38 @@ struct hpz_wire_verified {
 	char hit_pool[HPZ_WIRE_NAME]; /* "": none */
 };
 static_assert(sizeof(struct hpz_wire_verified) == 128, "wire");
+#define HPZ_WIRE_CHECK_FLAGS 1u
+
+struct hpz_wire_check {
+	uint32_t size;
+	uint32_t flags;  /* HPZ_CHECK_* */
+	uint64_t cursor; /* 0: check now */
+	int64_t timeout_ms;
+};
+static_assert(sizeof(struct hpz_wire_check) == 24, "wire");
+
+/* Reply to CHECK; `records` records of struct hpz_wire_finding follow. */
+struct hpz_wire_checked {
+	uint32_t size;
+	uint32_t records;
+	uint64_t cursor;   /* for the next page; 0: this was the last */
+	uint64_t segments; /* looked at */
+	uint64_t leases;
+	uint64_t dropped; /* found beyond what is kept */
+};
+static_assert(sizeof(struct hpz_wire_checked) == 40, "wire");
+
+struct hpz_wire_finding {
+	uint32_t size;
+	uint32_t record;   /* HPZ_RECORD_FINDING */
+	uint32_t kind;     /* enum hpz_finding_kind */
+	uint32_t severity; /* enum hpz_severity */
+	uint32_t repaired; /* 0 or 1 */
+	uint32_t reserved;
+	char pool[HPZ_WIRE_NAME]; /* "": no one pool's */
+	char text[HPZ_WIRE_TEXT];
+};
+static_assert(sizeof(struct hpz_wire_finding) == 600, "wire");
 
 /*
  * ---- proto.c: looks at bytes, does no I/O; every function returns 0 or enum hpz_error ----
@@ -407,6 +447,7 @@ int proto_check_list(const struct hpz_wire_list *list, const char **ret_why);
 int proto_check_wait(const struct hpz_wire_wait *wait, const char **ret_why);
 int proto_check_drain(const struct hpz_wire_drain *drain, const char **ret_why);
 int proto_check_verify(const struct hpz_wire_verify *verify, const char **ret_why);
+int proto_check_check(const struct hpz_wire_check *check, const char **ret_why);
 int proto_check_ack(const struct hpz_wire_ack *ack, const char **ret_why);
 int proto_check_empty(const struct hpz_wire_empty *empty, const char **ret_why);
 

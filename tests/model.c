@@ -727,7 +727,7 @@ static void step_return(struct model *model)
 		return;
 	}
 	CHECK(model, pool_set_state(file->segment, SEGMENT_DIRTY) == 0);
-	lease_drop_segment(lease, file->segment);
+	lease_drop_segment(&model->leases, lease, file->segment);
 	file->state = SEGMENT_DIRTY;
 	if (lease->segments_out == 0)
 		lease_end(&model->leases, lease);
@@ -1134,7 +1134,7 @@ static void wind_up(struct model *model)
 		if (file->state == SEGMENT_LEASED) {
 			struct lease *lease = lease_find(&model->leases, file->lease);
 			CHECK(model, pool_set_state(file->segment, SEGMENT_DIRTY) == 0);
-			lease_drop_segment(lease, file->segment);
+			lease_drop_segment(&model->leases, lease, file->segment);
 			file->state = SEGMENT_DIRTY;
 			if (lease->segments_out == 0)
 				lease_end(&model->leases, lease);

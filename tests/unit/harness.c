@@ -38,6 +38,11 @@ static void on_record(enum journal_type type, const void *payload, size_t bytes,
 {
 }
 
+static void on_checked(void *user)
+{
+	request_checked(&harness.requests);
+}
+
 void harness_open(void (*send)(struct session *session, struct request_reply *reply))
 {
 	const struct handoff_callbacks handoff = {on_ended, on_changed, NULL};
@@ -63,8 +68,10 @@ void harness_open(void (*send)(struct session *session, struct request_reply *re
 	reconcile_init(&harness.reconcile, &harness.loop, store_get_host(), harness.crew, harness.prover,
 	        harness.handoff, &harness.leases, &reconcile);
 	harness.reconcile.stores = &harness.stores;
-	request_init(&harness.requests, &harness.loop, store_get_host(), harness.crew, &harness.leases,
-	        harness.handoff, &harness.reconcile, send ? send : session_send);
+	books_init(&harness.books, &harness.loop, &harness.reconcile, on_checked, NULL);
+	request_init(&harness.requests, &harness.loop, store_get_host(), &harness.config, harness.crew,
+	        &harness.leases, harness.handoff, &harness.reconcile, &harness.books,
+	        send ? send : session_send);
 	assert_int_equal(journal_open(harness.dir, BOOT_ID, on_record, NULL, NULL, &harness.journal), 0);
 	prover_set_journal(harness.prover, harness.journal);
 	assert_int_equal(lease_finish_adoption(&harness.leases, harness.journal), 0);
@@ -92,6 +99,7 @@ void harness_close(void)
 	bool is_closed = false;
 
 	request_deinit(&harness.requests);
+	books_stop(&harness.books);
 	reconcile_stop(&harness.reconcile);
 	crew_stop(harness.crew, on_crew_stopped, &is_closed);
 	assert_int_equal(uv_run(&harness.loop, UV_RUN_DEFAULT), 0);
@@ -101,6 +109,7 @@ void harness_close(void)
 	assert_int_equal(uv_loop_close(&harness.loop), 0);
 	for (size_t i = 0; i < harness.reconcile.pool_count; i++)
 		pool_close(harness.reconcile.pools[i]);
+	books_deinit(&harness.books);
 	reconcile_deinit(&harness.reconcile);
 	handoff_free(harness.handoff);
 	prover_free(harness.prover);
@@ -298,11 +307,14 @@ static void on_session_closed(struct session *session, void *user)
 
 int harness_connect(void)
 {
+	struct request_peer peer;
 	struct session *session;
 	int pair[2];
 
 	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
-	assert_int_equal(session_open(&harness.requests, pair[1], on_session_closed, NULL, &session), 0);
+	assert_int_equal(session_get_user(pair[1], &peer), 0);
+	assert_int_equal(
+	        session_open(&harness.requests, pair[1], &peer, on_session_closed, NULL, &session), 0);
 	harness.requests.connections++;
 	return pair[0];
 }

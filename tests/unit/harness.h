@@ -18,6 +18,8 @@ struct harness {
 	struct list stores;
 	struct crew *crew;
 	struct prover *prover;
+	struct books books;
+	struct config config;
 	struct lease_table leases;
 	struct handoff *handoff;
 	struct journal *journal;

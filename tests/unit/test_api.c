@@ -143,12 +143,12 @@ static void test_null_handles(void **state)
 
 static void test_every_error_has_a_sentence(void **state)
 {
-	for (int i = HPZ_OK; i <= HPZ_ERR_INTERNAL; i++) {
+	for (int i = HPZ_OK; i <= HPZ_ERR_QUOTA; i++) {
 		assert_string_not_equal(hpz_strerror(i), hpz_strerror(4711));
 		for (int j = HPZ_OK; j < i; j++)
 			assert_string_not_equal(hpz_strerror(i), hpz_strerror(j));
 	}
-	assert_string_equal(hpz_strerror(-1), hpz_strerror(HPZ_ERR_INTERNAL + 1));
+	assert_string_equal(hpz_strerror(-1), hpz_strerror(HPZ_ERR_QUOTA + 1));
 }
 
 /* ---- what the peer answers to a hello ---- */
@@ -1311,6 +1311,164 @@ static void test_list_of_an_older_hpzd(void **state)
 	fake_join(&fake);
 }
 
+/* ---- check ---- */
+
+struct check_payload {
+	struct hpz_wire_checked checked;
+	struct hpz_wire_finding findings[2];
+};
+
+static struct check_payload get_check_payload(uint32_t records, uint64_t cursor)
+{
+	struct check_payload payload = {
+	        .checked = {.size = sizeof(payload.checked),
+	                .records = records,
+	                .cursor = cursor,
+	                .segments = 9,
+	                .leases = 8,
+	                .dropped = 7},
+	        .findings = {{.size = sizeof(payload.findings[0]),
+	                             .record = HPZ_RECORD_FINDING,
+	                             .kind = HPZ_FINDING_OUT,
+	                             .severity = HPZ_SEVERITY_DIFFERENCE,
+	                             .repaired = 1,
+	                             .pool = "main",
+	                             .text = "a\x1b link"},
+	                {.size = sizeof(payload.findings[0]),
+	                        .record = HPZ_RECORD_FINDING,
+	                        .kind = 99,
+	                        .severity = HPZ_SEVERITY_NOTICE,
+	                        .text = "of a newer hpzd"}},
+	};
+	return payload;
+}
+
+static size_t get_check_size(uint32_t records)
+{
+	return sizeof(struct hpz_wire_checked) + records * sizeof(struct hpz_wire_finding);
+}
+
+static void serve_check(struct fake *fake, void *data)
+{
+	struct check_payload payload = get_check_payload(2, 5);
+	struct hpz_wire_check check;
+
+	fake_accept(fake);
+	fake_expect(fake, HPZ_OP_CHECK, &check, sizeof(check));
+	if (check.flags != HPZ_CHECK_REPAIR || check.timeout_ms != 123 || check.cursor != 0)
+		fake_fail(fake, "another check than was asked for");
+	fake_reply(fake, HPZ_OP_CHECK, 0, &payload, get_check_size(2), NULL, 0);
+	fake_expect(fake, HPZ_OP_CHECK, &check, sizeof(check));
+	if (check.flags != 0 || check.cursor != 5)
+		fake_fail(fake, "another page than was asked for");
+	payload = get_check_payload(1, 0);
+	fake_reply(fake, HPZ_OP_CHECK, 0, &payload, get_check_size(1), NULL, 0);
+	fake_expect(fake, HPZ_OP_CHECK, &check, sizeof(check));
+	fake_reply_error(fake, HPZ_OP_CHECK, HPZ_ERR_BUSY, 0, "another check");
+	fake_expect_end(fake);
+}
+
+static void test_check(void **state)
+{
+	struct hpz_check_result *result = NULL, *none = NULL;
+	struct hpz_finding finding = {.struct_size = sizeof(finding)};
+	uint64_t segments, leases, dropped;
+	struct fake fake;
+	struct hpz *hpz;
+
+	fake_start(&fake, serve_check, NULL);
+	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
+	assert_int_equal(hpz_check(hpz, 2, 0, &none), HPZ_ERR_UNSUPPORTED);
+	assert_int_equal(hpz_check(hpz, 0, -2, &none), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_check(hpz, 0, 0, NULL), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_check(hpz, HPZ_CHECK_REPAIR, 123, &result), HPZ_OK);
+	assert_int_equal(hpz_check_get_count(result), 3);
+	hpz_check_get_totals(result, &segments, &leases, &dropped);
+	assert_true(segments == 9 && leases == 8 && dropped == 7);
+	assert_int_equal(hpz_check_get_finding(result, 0, &finding), HPZ_OK);
+	assert_int_equal(finding.kind, HPZ_FINDING_OUT);
+	assert_int_equal(finding.severity, HPZ_SEVERITY_DIFFERENCE);
+	assert_int_equal(finding.repaired, 1);
+	assert_string_equal(finding.pool, "main");
+	assert_string_equal(finding.text, "a? link");
+	assert_int_equal(hpz_check_get_finding(result, 1, &finding), HPZ_OK);
+	assert_int_equal(finding.kind, 99);
+	assert_string_equal(finding.pool, "");
+	assert_int_equal(hpz_check_get_finding(result, 3, &finding), HPZ_ERR_INVALID);
+	hpz_check_free(result);
+	assert_int_equal(hpz_check(hpz, 0, 0, &none), HPZ_ERR_BUSY);
+	assert_null(none);
+	assert_int_equal(hpz_check_get_count(NULL), 0);
+	hpz_check_get_totals(NULL, &segments, NULL, NULL);
+	assert_true(segments == 0);
+	hpz_check_free(NULL);
+	hpz_close(hpz);
+	fake_join(&fake);
+}
+
+/* What a server of ours does not send: which of them. */
+static void serve_bad_check(struct fake *fake, void *data)
+{
+	int which = *(int *)data;
+	uint32_t sent = which == 0 ? 2 : 1;
+	struct check_payload payload = get_check_payload(1, 0);
+	struct hpz_wire_check check;
+
+	if (which == 1)
+		payload.checked.records = UINT32_MAX;
+	if (which == 2)
+		payload.findings[0].record = HPZ_RECORD_POOL;
+	if (which == 3)
+		payload.findings[0].repaired = 2;
+	if (which == 4) {
+		payload.checked.records = sent = 0;
+		payload.checked.cursor = 5; /* another page, but nothing on this one */
+	}
+	fake_accept(fake);
+	fake_expect(fake, HPZ_OP_CHECK, &check, sizeof(check));
+	fake_reply(fake, HPZ_OP_CHECK, 0, &payload, get_check_size(sent), NULL, 0);
+	fake_expect_end(fake);
+}
+
+static void test_bad_checks(void **state)
+{
+	for (int which = 0; which < 5; which++) {
+		struct hpz_check_result *result = NULL;
+		struct fake fake;
+		struct hpz *hpz;
+		fake_start(&fake, serve_bad_check, &which);
+		assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
+		assert_int_equal(hpz_check(hpz, 0, 0, &result), HPZ_ERR_PROTOCOL);
+		assert_null(result);
+		hpz_close(hpz);
+		fake_join(&fake);
+	}
+}
+
+/* The server turns us away before it has read anything: its reason reaches us all the same. */
+static void serve_turned_away(struct fake *fake, void *data)
+{
+	struct {
+		struct hpz_wire_head head;
+		struct hpz_wire_error error;
+	} message = {.error = {.size = sizeof(message.error), .text = "no more connections"}};
+
+	proto_set_head(&message, HPZ_OP_HELLO, 0, true, HPZ_ERR_BUSY, 0, sizeof(message.error));
+	fake_accept_silently(fake);
+	fake_send(fake, &message, sizeof(message), NULL, 0);
+}
+
+static void test_turned_away(void **state)
+{
+	struct fake fake;
+	struct hpz *hpz = NULL;
+
+	fake_start(&fake, serve_turned_away, NULL);
+	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_ERR_BUSY);
+	assert_null(hpz);
+	fake_join(&fake);
+}
+
 /* ---- status ---- */
 
 struct status_payload {
@@ -1328,7 +1486,8 @@ static struct status_payload get_status_payload(void)
 	                .workers = 7,
 	                .version = "0.1.0",
 	                .proof = "f_setlease",
-	                .message = "hello\x1b"},
+	                .message = "hello\x1b",
+	                .book_alarms = 8},
 	        .pools = {{.size = sizeof(payload.pools[0]),
 	                          .record = HPZ_RECORD_POOL,
 	                          .page_size = 1 << 21,
@@ -1861,6 +2020,9 @@ int main(void)
 	        cmocka_unit_test(test_release_answers),
 	        cmocka_unit_test(test_empty_answers),
 	        cmocka_unit_test(test_drain_counts),
+	        cmocka_unit_test(test_check),
+	        cmocka_unit_test(test_bad_checks),
+	        cmocka_unit_test(test_turned_away),
 	        cmocka_unit_test(test_verify),
 	        cmocka_unit_test(test_list_of_an_older_hpzd),
 	        cmocka_unit_test(test_status),

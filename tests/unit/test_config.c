@@ -9,6 +9,8 @@
 #define G1   (1ull << 30)
 #define REST CONFIG_COUNT_REST
 
+#define ACCESS "[access a]\nallow = status\n"
+
 static char dir[TEMP_PATH];
 static char path[PATH_MAX];
 static struct config config, other;
@@ -67,6 +69,46 @@ static void test_defaults(void **state)
 	assert_string_equal(config.method, "auto");
 	assert_int_equal(config.pool_count, 0);
 	assert_int_equal(config.socket_line, 0);
+}
+
+static void test_access(void **state)
+{
+	const struct config_access *access = config.access;
+
+	read_text(
+	        "[hpzd]\nsocket_mode = 0666\n[access a]\nallow = none\n"
+	        "[access b.2]\nusers = root 1000\t* 4294967294\ngroups = 7 root\nallow = admin status lease\n"
+	        "quota_bytes = 1.5G\nquota_leases = 0\nmax_connections = 3\nmax_requests = 9\n",
+	        &config);
+	assert_int_equal(config.socket_mode, 0666);
+	assert_int_equal(config.access_count, 2);
+	assert_int_equal(config.pool_count, 0);
+	assert_string_equal(access[0].name, "a");
+	assert_int_equal(access[0].line, 3);
+	assert_int_equal(access[0].allow, 0);
+	assert_int_equal(access[0].users.count, 0);
+	assert_int_equal(access[0].groups.count, 0);
+	assert_false(access[0].users.is_all);
+	assert_true(access[0].quota_bytes == CONFIG_NO_LIMIT && access[0].quota_leases == CONFIG_NO_LIMIT);
+	assert_true(
+	        access[0].max_connections == CONFIG_NO_LIMIT && access[0].max_requests == CONFIG_NO_LIMIT);
+	assert_string_equal(access[1].name, "b.2");
+	assert_int_equal(access[1].allow, CONFIG_ALLOW_STATUS | CONFIG_ALLOW_LEASE | CONFIG_ALLOW_ADMIN);
+	assert_int_equal(access[1].users.count, 3);
+	assert_int_equal(access[1].users.ids[0], 0);
+	assert_int_equal(access[1].users.ids[1], 1000);
+	assert_int_equal(access[1].users.ids[2], 4294967294u);
+	assert_true(access[1].users.is_all);
+	assert_int_equal(access[1].groups.count, 2);
+	assert_int_equal(access[1].groups.ids[0], 7);
+	assert_int_equal(access[1].groups.ids[1], 0);
+	assert_int_equal(access[1].quota_bytes, G1 + G1 / 2);
+	assert_int_equal(access[1].quota_leases, 0);
+	assert_int_equal(access[1].max_connections, 3);
+	assert_int_equal(access[1].max_requests, 9);
+	read_text(ACCESS, &config);
+	assert_int_equal(config.access_count, 1);
+	assert_int_equal(config.socket_mode, 0660);
 }
 
 static void test_pool_defaults(void **state)
@@ -222,9 +264,10 @@ static const struct {
         {"socket = /a\n", "1: `socket` above the first section"},
         {"[hpz]\n", "1: unknown section [hpz], did you mean [hpzd]?"},
         {"[pools a]\n", "1: unknown section [pools], did you mean [pool]?"},
-        {"[libvirt]\n", "1: unknown section [libvirt], there are [hpzd], [clear] and [pool NAME]"},
-        {"[]\n", "1: unknown section [], there are [hpzd], [clear] and [pool NAME]"},
-        {"[HPZD]\n", "1: unknown section [HPZD], there are [hpzd], [clear] and [pool NAME]"},
+        {"[libvirt]\n",
+                "1: unknown section [libvirt], there are [hpzd], [clear], [pool NAME] and [access NAME]"},
+        {"[]\n", "1: unknown section [], there are [hpzd], [clear], [pool NAME] and [access NAME]"},
+        {"[HPZD]\n", "1: unknown section [HPZD], there are [hpzd], [clear], [pool NAME] and [access NAME]"},
         {"[hpzd\n", "1: a section without its `]`"},
         {"[hpzd] socket = /a\n", "1: `socket = /a` behind a section's `]`, only a comment may stand there"},
         {"[hpzd main]\n", "1: [hpzd main], this section has no name"},
@@ -245,7 +288,8 @@ static const struct {
         {"[pool a]\nmethod = stosb\n", "2: unknown key `method` in [pool], which has page_size, node, pages, "
                                        "max_pages, mount, raise, reuse, verify, stock"},
         {"[clear]\nrate = 1G\n", "2: unknown key `rate` in [clear], which has method"},
-        {"[hpzd]\n= 3\n", "2: unknown key `` in [hpzd], which has socket, socket_group, run_dir, log_level"},
+        {"[hpzd]\n= 3\n", "2: unknown key `` in [hpzd], which has socket, socket_group, socket_mode, "
+                          "run_dir, log_level"},
         {"[hpzd]\nsocket = /a\nsocket = /a\n", "3: `socket` for the second time, first in line 2"},
         {POOL "pages = 3\n", "4: `pages` for the second time, first in line 3"},
         /* [hpzd] and [clear] */
@@ -267,6 +311,43 @@ static const struct {
         {"[clear]\nmethod =\n", "2: method = , is empty"},
         {"[clear]\nmethod = an_instruction_with_a_very_long_name\n",
                 "2: method = an_instruction_with_a_very_long_name, longer than 31 bytes"},
+        {"[hpzd]\nsocket_mode = 0777\n", "2: socket_mode = 0777, not a mode of read and write bits, as 0660"},
+        {"[hpzd]\nsocket_mode = rw\n", "2: socket_mode = rw, not a mode of read and write bits, as 0660"},
+        {"[hpzd]\nsocket_mode = 0668\n", "2: socket_mode = 0668, not a mode of read and write bits, as 0660"},
+        {"[hpzd]\nsocket_mode = -1\n", "2: socket_mode = -1, not a mode of read and write bits, as 0660"},
+        {"[hpzd]\nsocket_mode = 0060\n", "2: socket_mode = 0060, its owner must be able to read and write"},
+        {"[hpzd]\nsocket_mode =\n", "2: socket_mode = , not a mode of read and write bits, as 0660"},
+        /* [access NAME] */
+        {"[access]\n", "1: [access] needs a name, as [access main]"},
+        {"[access a/b]\n", "1: [access a/b], a name is made of A-Z a-z 0-9 _ . -"},
+        {ACCESS "[access a]\n", "3: [access a] for the second time, first in line 1"},
+        {"[access a]\nusers = 7\n", "1: [access a] has no allow, which it needs, as `allow = status lease`"},
+        {"[access a]\nallow =\n", "2: allow = , is empty: some of status, lease and admin, or none"},
+        {"[access a]\nallow = status, lease\n",
+                "2: allow = status, lease, `status,` is none of status, lease, admin"},
+        {"[access a]\nallow = none lease\n", "2: allow = none lease, `none` is none of status, lease, admin"},
+        {ACCESS "users = root no-such-user-here\n",
+                "3: users = root no-such-user-here, there is no user `no-such-user-here`"},
+        {ACCESS "users = -1\n", "3: users = -1, there is no user `-1`"},
+        {ACCESS "users = 4294967295\n", "3: users = 4294967295, `4294967295` is more than any user's number"},
+        {ACCESS "users = 99999999999999999999\n",
+                "3: users = 99999999999999999999, `99999999999999999999` is more than any user's number"},
+        {ACCESS "users = 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 "
+                "1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5\n",
+                "3: users = 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 "
+                "1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5, more than 64 users"},
+        {ACCESS "groups = no-such-group-here\n",
+                "3: groups = no-such-group-here, there is no group `no-such-group-here`"},
+        {ACCESS "groups = *\n", "3: groups = *, `*` stands for all users and belongs to `users`"},
+        {ACCESS "quota_bytes = much\n", "3: quota_bytes = much, neither a size, as 64G, nor `none`"},
+        {ACCESS "quota_bytes = -1\n", "3: quota_bytes = -1, neither a size, as 64G, nor `none`"},
+        {ACCESS "quota_leases = 1.5\n", "3: quota_leases = 1.5, neither a number nor `none`"},
+        {ACCESS "quota_leases =\n", "3: quota_leases = , neither a number nor `none`"},
+        {ACCESS "max_connections = 9223372036854775808\n",
+                "3: max_connections = 9223372036854775808, neither a number nor `none`"},
+        {ACCESS "max_requests = 1K\n", "3: max_requests = 1K, neither a number nor `none`"},
+        {ACCESS "max_request = 1\n",
+                "3: unknown key `max_request` in [access], did you mean `max_requests`?"},
         /* [pool NAME] */
         {"\n[pool a]\n", "2: [pool a] has no page_size, which it needs, as `page_size = 2M`"},
         {"[pool a]\npages = 3\n[hpzd]\n",
@@ -596,7 +677,7 @@ struct row {
 	char section[32], key[32], fallback[64], need[16], help[256];
 };
 
-static size_t read_reference(struct row rows[32])
+static size_t read_reference(struct row rows[64])
 {
 	char *text, *rest;
 	size_t length, count = 0;
@@ -661,7 +742,7 @@ static bool is_active(const char *text, char first)
 static void test_example(void **state)
 {
 	struct mention mentions[64];
-	struct row rows[32];
+	struct row rows[64];
 	size_t row_count = read_reference(rows), count = read_example(mentions);
 	char *text = temp_read(HPZ_SOURCE_ROOT, "conf/hpzd.conf", NULL);
 
@@ -709,7 +790,7 @@ static void test_example_uncommented(void **state)
 static void test_manual(void **state)
 {
 	char *text = temp_read(HPZ_SOURCE_ROOT, "man/hpzd.conf.5", NULL), *rest = text;
-	struct row rows[32];
+	struct row rows[64];
 	size_t row_count = read_reference(rows), at = 0;
 	char section[32] = "", key[32];
 
@@ -731,6 +812,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test_setup_teardown(test_defaults, setup, teardown),
+	        cmocka_unit_test_setup_teardown(test_access, setup, teardown),
 	        cmocka_unit_test_setup_teardown(test_pool_defaults, setup, teardown),
 	        cmocka_unit_test_setup_teardown(test_everything, setup, teardown),
 	        cmocka_unit_test_setup_teardown(test_files_of_others, setup, teardown),

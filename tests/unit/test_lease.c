@@ -118,12 +118,12 @@ static struct lease *grant(
 	return lease;
 }
 
-static void give_back(struct lease *lease, size_t index)
+static void give_back(struct hpzd *hpzd, struct lease *lease, size_t index)
 {
 	struct pool_segment *segment = lease->segments[index];
 
 	assert_int_equal(pool_set_state(segment, SEGMENT_DIRTY), 0);
-	lease_drop_segment(lease, segment);
+	lease_drop_segment(&hpzd->leases, lease, segment);
 }
 
 /* ---- granting ---- */
@@ -348,7 +348,7 @@ static void test_half_returned(void **state)
 	struct lease *lease = grant(&hpzd, &draft, 3, 2, 1);
 	uint64_t id = lease->id, last = lease->segments[2]->id;
 	lease_set_state(&hpzd.leases, lease, HPZ_STATE_RETURNING);
-	give_back(lease, 1);
+	give_back(&hpzd, lease, 1);
 	for (int restart = 0; restart < 3; restart++) {
 		die(&hpzd);
 		start(&hpzd);
@@ -361,8 +361,8 @@ static void test_half_returned(void **state)
 		assert_string_equal(lease->label, "vm");
 		assert_int_equal(lease_get_given(lease), 2 * STORE_PAGE);
 	}
-	give_back(lease, 2);
-	give_back(lease, 0);
+	give_back(&hpzd, lease, 2);
+	give_back(&hpzd, lease, 0);
 	assert_int_equal(lease->segments_out, 0);
 	lease_end(&hpzd.leases, lease);
 	assert_true(lease_is_known_id(&hpzd.leases, id));
@@ -494,7 +494,7 @@ static void test_death_during_return(void **state)
 		if (lease) {
 			assert_int_equal(lease->state, HPZ_STATE_RETURNING);
 			assert_int_equal(lease->segments_out, 2 - back);
-			give_back(lease, back); /* and dies before END */
+			give_back(&hpzd, lease, back); /* and dies before END */
 		}
 	}
 	die(&hpzd);
@@ -640,7 +640,7 @@ static void test_ranges(void **state)
 			struct lease *lease = grant(&hpzd, &draft, 1, 1, 1);
 			struct pool_segment *segment = lease->segments[0];
 			ids[run][i] = lease->id;
-			give_back(lease, 0);
+			give_back(&hpzd, lease, 0);
 			lease_end(&hpzd.leases, lease);
 			assert_int_equal(pool_publish(segment), 0);
 		}

@@ -66,6 +66,13 @@ static void test_head_refuses(void **state)
 	        {false, {.size = 0, .op = HPZ_OP_STATUS, .id = 1}, HPZ_ERR_PROTOCOL},
 	        {false, {.size = UINT32_MAX, .op = HPZ_OP_STATUS, .id = 1}, HPZ_ERR_PROTOCOL},
 	        {false, {.size = HEAD, .op = HPZ_OP_STATUS, .id = 0}, HPZ_ERR_PROTOCOL},
+	        /* id 0: only a server that turns us away */
+	        {true, {.size = HEAD, .op = HPZ_OP_HELLO, .flags = HPZ_WIRE_REPLY, .error = HPZ_ERR_BUSY},
+	                HPZ_OK},
+	        {true, {.size = HEAD, .op = HPZ_OP_HELLO, .flags = HPZ_WIRE_REPLY}, HPZ_ERR_PROTOCOL},
+	        {true, {.size = HEAD, .op = HPZ_OP_LIST, .flags = HPZ_WIRE_REPLY, .error = HPZ_ERR_BUSY},
+	                HPZ_ERR_PROTOCOL},
+	        {false, {.size = HEAD, .op = HPZ_OP_HELLO}, HPZ_ERR_PROTOCOL},
 	        {false, {.size = HEAD, .op = HPZ_OP_STATUS, .id = 1, .flags = HPZ_WIRE_REPLY},
 	                HPZ_ERR_PROTOCOL},
 	        {false, {.size = HEAD, .op = HPZ_OP_STATUS, .id = 1, .flags = 2}, HPZ_ERR_PROTOCOL},
@@ -505,6 +512,12 @@ static void test_check_others(void **state)
 	CHECK(drain, drain, flags, 2, HPZ_ERR_UNSUPPORTED);
 	CHECK(drain, drain, timeout_ms, -1, HPZ_OK);
 	CHECK(drain, drain, timeout_ms, -2, HPZ_ERR_INVALID);
+	const struct hpz_wire_check check = {.size = sizeof(check)};
+	CHECK(check, check, flags, HPZ_CHECK_REPAIR, HPZ_OK);
+	CHECK(check, check, flags, 2, HPZ_ERR_UNSUPPORTED);
+	CHECK(check, check, cursor, UINT64_MAX, HPZ_OK);
+	CHECK(check, check, timeout_ms, -1, HPZ_OK);
+	CHECK(check, check, timeout_ms, -2, HPZ_ERR_INVALID);
 
 	const struct hpz_wire_ack ack = {.size = sizeof(ack), .id = 1};
 	CHECK(ack, ack, id, UINT64_MAX, HPZ_OK);

@@ -157,6 +157,7 @@ static bool make_request(uint16_t op, struct message *message)
 	const struct hpz_wire_wait wait = {.size = sizeof wait};
 	const struct hpz_wire_drain drain = {.size = sizeof drain};
 	const struct hpz_wire_verify verify = {.size = sizeof verify};
+	const struct hpz_wire_check check = {.size = sizeof check};
 	const struct hpz_wire_empty empty = {.size = sizeof empty};
 
 	switch ((enum hpz_wire_op)op) {
@@ -185,6 +186,9 @@ static bool make_request(uint16_t op, struct message *message)
 		return true;
 	case HPZ_OP_DRAIN:
 		harness_make(message, op, 9, &drain, sizeof drain);
+		return true;
+	case HPZ_OP_CHECK:
+		harness_make(message, op, 9, &check, sizeof check);
 		return true;
 	case HPZ_OP_VERIFY:
 		harness_make(message, op, 9, &verify, sizeof verify);
@@ -340,6 +344,7 @@ static void test_denied(void **state)
 		case HPZ_OP_ADOPT:
 		case HPZ_OP_DRAIN:
 		case HPZ_OP_VERIFY:
+		case HPZ_OP_CHECK:
 			assert_int_equal(outcome, REQUEST_REPLIED);
 			assert_non_null(
 			        strstr(harness_expect_error(&out, op, 9, HPZ_ERR_DENIED), "uid 1000"));
