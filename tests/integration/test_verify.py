@@ -56,6 +56,7 @@ class Verify(HpzTest):
         self.assertIn(f"NOT ZERO at offset {31 * MIB + 12345}", self.service.get_log())
         self.wait_idle()
         self.check_retired(before, 1, 16)
+        self.assertIn(f"NOT ZERO at offset {31 * MIB + 12345}", get_pool()["message"])
         self.assertEqual(hpzctl("verify").returncode, 0)
 
     def test_pool_that_is_not_there(self):
