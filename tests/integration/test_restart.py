@@ -25,6 +25,7 @@ class Restart(HpzTest):
         with Hold("--size", LARGE, "--timeout", 30000) as holder:
             answer = holder.call("check-zero")
             self.assertTrue(answer["equal"], answer)
+        self.wait_clean()
 
     def check_survives(self, *options):
         with Hold("--size", LARGE, "--label", "surviving", *options) as holder:
