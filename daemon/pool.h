@@ -119,6 +119,7 @@ struct pool {
 	/* faults, since start */
 	uint64_t retired_pages, verified_pages;
 	uint32_t verify_hits, sigbus;
+	char alarm[192];             /* the last of them, for people; "": none */
 	struct host_counters kernel; /* when last looked at */
 	uint64_t foreign_files;
 };

@@ -122,13 +122,15 @@ static void forget_vanished(struct pool_segment *segment)
 void reconcile_retire(struct pool_segment *segment, const struct worker_done *done, const char *why)
 {
 	struct pool *pool = segment->pool;
+	const char *what = done->error == -EFAULT ? "a page was not there (its file was cut or punched)"
+	                                          : "its memory is broken";
 	pool->retired_pages += segment->pages;
 	if (done->error == -EFAULT || done->error == -EHWPOISON) {
 		pool->sigbus++;
-		log_error("pool %s: segment %" PRIu64 ", offset %" PRIu64 ": %s", pool->name, segment->id,
-		        done->fault,
-		        done->error == -EFAULT ? "a page was not there (the file was cut or punched)"
-		                               : "the memory is broken");
+		snprintf(pool->alarm, sizeof pool->alarm,
+		        "segment %" PRIu64 " was retired: %s, offset %" PRIu64, segment->id, what,
+		        done->fault);
+		log_error("pool %s: %s", pool->name, pool->alarm);
 	}
 	discard(segment, why);
 }
@@ -752,6 +754,8 @@ static void set_message(struct reconcile *reconcile, struct pool *pool)
 		        "waiting for the workers of an earlier hpzd to end before memory is touched");
 		return;
 	}
+	/* Until the next start: it is to be seen. */
+	snprintf(pool->message, sizeof pool->message, "%s", pool->alarm);
 	if (pool->plan.short_pages == 0)
 		return;
 	size_format_exact(pool->config.page_size, page);

@@ -64,9 +64,11 @@ static bool settle(struct pool_segment *segment, const struct worker_done *done)
 		return false;
 	case -EUCLEAN:
 		pool->verify_hits++;
-		log_error("pool %s: clean segment %" PRIu64 " (handed out %" PRIu64
-		          " times) is NOT ZERO at offset %" PRIu64 ": it is handed out to nobody",
-		        pool->name, segment->id, segment->generation, done->fault);
+		snprintf(pool->alarm, sizeof pool->alarm,
+		        "clean segment %" PRIu64 " (handed out %" PRIu64
+		        " times) was NOT ZERO at offset %" PRIu64 ": it is handed out to nobody",
+		        segment->id, segment->generation, done->fault);
+		log_error("pool %s: %s", pool->name, pool->alarm);
 		reconcile_retire(segment, done, "it was clean and is not zero");
 		return false;
 	default:

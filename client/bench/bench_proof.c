@@ -20,7 +20,7 @@
 
 #define BENCH_PROOF_BYTES      ((uint64_t)4 << 30)
 #define BENCH_PROOF_WARM_UPS   3
-#define BENCH_PROOF_ROUNDS     31
+#define BENCH_PROOF_ROUNDS     101
 #define BENCH_PROOF_SPREAD_MAX 0.2
 
 struct bench_proof {

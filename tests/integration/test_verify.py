@@ -29,6 +29,10 @@ class Verify(HpzTest):
         with open(file, "r+b") as opened, mmap.mmap(opened.fileno(), 0) as memory:
             memory[offset:offset + length] = b"\xa5" * length
 
+    def get_memory_workers(self):
+        return [worker for worker in self.service.get_workers()
+                if Path("/proc", str(worker), "comm").read_text(encoding="ascii").strip() == "hpzd-memory"]
+
     def set_verify(self, how):
         self.set_config("pool two", "verify", how)
         self.service.reload()
@@ -56,6 +60,7 @@ class Verify(HpzTest):
         self.assertIn(f"NOT ZERO at offset {31 * MIB + 12345}", self.service.get_log())
         self.wait_idle()
         self.check_retired(before, 1, 16)
+        self.assertIn(f"NOT ZERO at offset {31 * MIB + 12345}", get_pool()["message"])
         self.assertEqual(hpzctl("verify").returncode, 0)
 
     def test_pool_that_is_not_there(self):
@@ -173,9 +178,7 @@ class Verify(HpzTest):
 
     def test_no_memory_of_guests_in_dumps(self):
         """Worker processes dump nothing: no mapping is in the filter, and the limit is 0."""
-        workers = self.service.get_workers()
-        self.assertTrue(workers)
-        for worker in workers:
+        for worker in wait_until("there is a memory worker", self.get_memory_workers):
             proc = Path("/proc", str(worker))
             self.assertEqual(int((proc / "coredump_filter").read_text(encoding="ascii"), 16), 0, worker)
             self.assertRegex((proc / "limits").read_text(encoding="ascii"), r"Max core file size +0 +0 ")
@@ -183,9 +186,8 @@ class Verify(HpzTest):
     def test_worker_that_dies_of_sigbus(self):
         """A stand-in for broken memory: SIGBUS from outside. It costs the worker and its job; the service goes on."""
         deaths = hpzctl_json("status")["worker_deaths"]
-        for worker in self.service.get_workers():
-            if Path("/proc", str(worker), "comm").read_text(encoding="ascii").strip() == "hpzd-memory":
-                os.kill(worker, signal.SIGBUS)
+        for worker in wait_until("there is a memory worker", self.get_memory_workers):
+            os.kill(worker, signal.SIGBUS)
         wait_until("its death is seen", lambda: hpzctl_json("status")["worker_deaths"] > deaths)
         with Hold("--size", 32 * MIB, "--timeout", 30000) as holder:
             holder.call("fill", 1)
