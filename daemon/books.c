@@ -845,6 +845,19 @@ static bool repair_segment(struct books_run *run, const struct books_finding *fi
 	return pool_refresh(segment) == 0;
 }
 
+static bool is_held(const struct books_run *run, const char *name)
+{
+	const struct reconcile *reconcile = run->books->reconcile;
+	struct host_counters kernel;
+	for (size_t i = 0; i < reconcile->pool_count; i++) {
+		const struct pool *pool = reconcile->pools[i];
+		if (strcmp(pool->name, name) == 0 && host_get_counters(reconcile->host, pool->config.node,
+		                                             pool->config.page_size, &kernel) == 0)
+			return kernel.nr - MIN(kernel.nr, kernel.free) >= pool_get_total(pool);
+	}
+	return false;
+}
+
 static void repair(struct books_run *run, size_t index)
 {
 	struct books_finding *finding = &run->now.findings[index];
@@ -857,6 +870,8 @@ static void repair(struct books_run *run, size_t index)
 		finding->is_repaired = run->is_compacted;
 	} else if (finding->segment) {
 		finding->is_repaired = repair_segment(run, finding);
+	} else if (finding->kind == HPZ_FINDING_KERNEL) {
+		finding->is_repaired = is_held(run, finding->pool); /* the files were put right before it */
 	}
 }
 

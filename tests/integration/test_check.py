@@ -22,6 +22,7 @@ class Check(HpzTest):
         super().setUp()
         self.mount = self.service.directory / "2M"
         self.node = self.mount / "hpz" / "1" / "node0"
+        self.addCleanup(hpzctl, "check", "--repair", check=False)
         self.assertEqual(self.check(), [])
 
     def check(self, *arguments, status=None):
@@ -41,7 +42,8 @@ class Check(HpzTest):
     def expect(self, kind, *words, repairs=None, count=1):
         """Found, and found again; with `repairs` repaired or not, and then gone or not."""
         for arguments in ([], ["--repair"] if repairs is not None else []):
-            findings = self.check(*arguments)
+            # Fewer pages than counted are, where nobody else uses the kernel's pool, a difference there as well.
+            findings = [finding for finding in self.check(*arguments) if finding["kind"] != "kernel"]
             self.assertEqual([finding["kind"] for finding in findings], [kind] * count, findings)
             for word in words:
                 self.assertTrue(all(word in finding["text"] for finding in findings), findings)
@@ -151,13 +153,10 @@ class Differences(Check):
         """A clean file with a hole is not handed out again before it is whole and zero."""
         file = self.get_clean_file()
         fd = os.open(file, os.O_RDWR)
-        self.addCleanup(os.close, fd)
         self.assertEqual(_libc.fallocate(fd, 3, ctypes.c_int64(0), ctypes.c_int64(2 * MIB)), 0)
+        os.close(fd)
         self.expect("blocks", "pages of the kernel, but hpzd counts")
-        findings = self.check("--repair")
-        self.assertEqual([finding["repaired"] for finding in findings], [True])
-        self.wait_idle()
-        self.assertEqual(self.check(), [])
+        self.expect("blocks", repairs=True)
 
     def test_wrong_mode_and_links(self):
         file = self.get_clean_file()
