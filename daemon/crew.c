@@ -478,11 +478,13 @@ static bool give(struct crew_worker *worker, struct crew_job *job)
 	}
 	int r = frame_send(worker->sock, &job->wire, sizeof job->wire, fds, count);
 	if (r < 0) {
-		log_debug("worker %d takes no job: %s", worker->process.pid, strerror(-r));
 		/* The end of a dead one starts the next; everything else (ETOOMANYREFS: clients that never
 		 * read hold all descriptors in flight) passes without telling us. */
-		if (r != -EPIPE && r != -ECONNRESET)
+		if (r != -EPIPE && r != -ECONNRESET) {
+			log_warning(
+			        "worker %d could not be given a job: %s", worker->process.pid, strerror(-r));
 			back_off(worker->crew);
+		}
 		return false;
 	}
 	list_remove(&job->link);

@@ -248,12 +248,17 @@ static void resume_fills(struct reconcile *reconcile, struct pool *pool)
 			        is_put_off(reconcile, segment->retry_ns))
 				continue;
 			int fd = pool_open_segment(segment);
-			if (fd >= 0)
+			if (fd >= 0) {
 				start_fill(reconcile, segment, fd);
-			else if (fd == -ENOENT)
+				continue;
+			}
+			if (fd == -ENOENT) {
 				forget_vanished(segment);
-			else
-				put_off(segment);
+				continue;
+			}
+			log_error("pool %s: segment %" PRIu64 " cannot be opened for filling: %s", pool->name,
+			        segment->id, strerror(-fd));
+			put_off(segment);
 		}
 	}
 }
@@ -385,7 +390,9 @@ static void start_clear(struct reconcile *reconcile, struct pool_segment *segmen
 	struct crew_job *job =
 	        fd >= 0 ? new_memory_job(reconcile, segment, WORKER_CLEAR, fd, on_cleared) : NULL;
 	if (!job) {
-		want_tick(reconcile, RETRY_MS);
+		log_error("pool %s: segment %" PRIu64 " cannot be opened for clearing: %s", pool->name,
+		        segment->id, strerror(fd < 0 ? -fd : ENOMEM));
+		put_off(segment);
 		return;
 	}
 	uint64_t missing = get_missing(segment);
