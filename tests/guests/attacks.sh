@@ -46,7 +46,7 @@ until hpzctl status >/dev/null 2>&1; do
 	[ $tries -lt 300 ] || die "hpzd does not start"
 	sleep 0.1
 done
-hpzctl wait >/dev/null || die "never clean"
+hpzctl wait >/dev/null 2>&1 || die "never clean"
 say "kernel $(uname -r)"
 say "proof $(hpzctl status --json | sed 's/.*"proof":"\([^"]*\)".*/\1/')"
 sed -n 's/.*proof: \(pages of\)/TEST facts \1/p' /run/log
@@ -125,7 +125,7 @@ else
 		say "attack $name: $verdict"
 	done 5</run/list
 fi
-hpzctl wait >/dev/null || die "not clean in the end"
+hpzctl wait >/dev/null 2>&1 || die "not clean in the end"
 [ -n "$bpf" ] || hpzctl status --json | grep -q "\"clean\":$pages," || die "not all came back: $(hpzctl status --json)"
 zero=$(echo check-zero | hold --size "$bytes" --timeout 60000)
 echo "$zero" | grep -q '"equal":true' || die "not zero: $zero"

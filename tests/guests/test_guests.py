@@ -72,7 +72,7 @@ class OtherKernel:
 
     def test_races_on_a_preemptible_kernel(self):
         """An open that passed its permission check before the shields and finishes after them: none may win."""
-        self.run_guest("preempt=full hpz.pages=24 hpz.races=15")
+        self.run_guest("preempt=full hpz.pages=24 hpz.races=10", limit=900)
 
 
 class Linux_6_1(OtherKernel, unittest.TestCase):

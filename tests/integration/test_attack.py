@@ -137,13 +137,10 @@ class Attacks(HpzTest):
     def check_clean(self):
         """Everything is back, as many pages as before, and zero to whoever reads it."""
         self.assertEqual(self.wait_clean()["clean"], POOL_PAGES)
-        holders = [Hold("--size", SIZE) for _ in range(POOL_PAGES * 2 * MIB // SIZE)]
-        try:
-            for holder in holders:
+        with contextlib.ExitStack() as stack:
+            for _ in range(POOL_PAGES * 2 * MIB // SIZE):
+                holder = stack.enter_context(Hold("--size", SIZE, "--timeout", 60000))
                 self.assertTrue(holder.call("check-zero")["equal"])
-        finally:
-            for holder in holders:
-                holder.end()
         self.wait_clean()
 
     def check_race(self, name):
@@ -192,6 +189,12 @@ def expect_gap(self, name):
         tenant, lease, inode = self.start(name, stack)
         self.wait_ended(lease)
         self.wait_idle()
+        if name == "O_PATH of the file":
+            # Lent to root, who passed the descriptor on: hpzd knows nothing of this uid.
+            answer, next_inode = self.try_next_lease(tenant, TENANT, inode)
+            self.assertEqual((answer["secret"], answer["opened"], next_inode == inode), (True, True, True))
+            self.assertTrue(tenant.call("let-go")["ok"])
+            return
         answer, next_inode = self.try_next_lease(tenant, TENANT)
         self.assertEqual((answer["secret"], answer["opened"], next_inode == inode), (False, False, False))
         answer, next_inode = self.try_next_lease(tenant, OTHER, inode)

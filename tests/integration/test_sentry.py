@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Clean memory that somebody else opens: it is noticed, proven free and cleared again before it is lent."""
+import contextlib
 import mmap
 import os
 import signal
@@ -35,13 +36,10 @@ class Sentry(HpzTest):
 
     def check_all_zero(self):
         self.assertEqual(self.wait_clean()["clean"], PAGES)
-        holders = [Hold("--size", 2 * MIB) for _ in range(PAGES)]
-        try:
-            for holder in holders:
+        with contextlib.ExitStack() as stack:
+            for _ in range(PAGES):
+                holder = stack.enter_context(Hold("--size", 2 * MIB))
                 self.assertTrue(holder.call("check-zero")["equal"])
-        finally:
-            for holder in holders:
-                holder.end()
 
     def test_own_work_is_not_noticed(self):
         for _ in range(5):
