@@ -123,7 +123,8 @@ static enum request_outcome refuse_foreign(struct requests *requests, const stru
 	return refuse_denied(requests, head, rule, what);
 }
 
-/* Counted afresh each time: so it is right after a restart, an adoption and whatever failed in between. */
+/* Counted afresh each time: so it is right after a restart, an adoption and whatever failed in between.
+ * What is forced to its end goes on to count until its pages are let go. */
 static void count_usage(const struct requests *requests, uint32_t uid, struct access_usage *ret_usage)
 {
 	*ret_usage = (struct access_usage){0};
@@ -135,6 +136,7 @@ static void count_usage(const struct requests *requests, uint32_t uid, struct ac
 		ret_usage->leases++;
 		ret_usage->bytes += lease_get_given(lease);
 	}
+	ret_usage->bytes += orphan_get_bytes(handoff_get_orphans(requests->handoff), uid);
 }
 
 /* Whether the peer may have so much more; if not, what to say is in requests->text. */

@@ -229,6 +229,23 @@ class Quotas(AccessTest):
         self.wait_ended(holder.id)
         self.lease(ALICE)
 
+    def test_orphans(self):
+        """What a pin keeps from the kernel when the lease has ended counts until it is let go."""
+        self.service.stop()
+        self.set_config("pool two", "reuse", "never")
+        self.service.start()
+        self.wait_idle()
+        with Hold("--size", 8 * MIB, user=ALICE) as holder:
+            holder.call("pin", 0)
+            holder.call("close")
+            hpzctl("release", holder.id)
+            self.wait_ended(holder.id)
+            self.assertEqual(get_pool()["orphan_pages"], 4)
+            self.refuse(as_user(ALICE, "lease", "2M", "--path"), 75, "has 8 MiB")
+            self.lease(BOB)
+        wait_until("the kernel has them back", lambda: get_pool()["orphan_pages"] == 0)
+        self.lease(ALICE)
+
     def test_restart(self):
         """Leases of an earlier hpzd count."""
         for is_killed in (False, True):
