@@ -2,7 +2,9 @@
 """Nothing a holder does to its memory, directories or process makes others wait: p99 beside it against p99 without it.
 
 Every attack is measured in pairs of rounds, without and with it, and the median of the ratios counts. The attackers of CPU
-time (punch, fault, map) are compared with as many processes that only use CPU time: what is left is waiting for locks.
+time (punch, fault, map) are compared with as many processes that only use CPU time: what is left is waiting for locks. Both
+are as nice as can be, and there is stock for every lease of a round: else clearing, which is in the idle class, would be
+what is measured. HPZ_LONG=1 measures more pairs.
 """
 import os
 import re
@@ -15,13 +17,15 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "lib"))
 from hpztest import host  # noqa: E402
 from hpztest.case import HpzTest, main  # noqa: E402
-from hpztest.client import Hold, hpzctl, hpzctl_json, wait_until  # noqa: E402
+from hpztest.client import Hold, get_pool, hpzctl, hpzctl_json, wait_until  # noqa: E402
 from hpztest.service import get_build_directory  # noqa: E402
 
 MIB = host.MIB
-ROUNDS, PAIRS = 300, 3
-# A loop that waits for a holder is slower by thousands; on a machine with two busy CPUs p99 alone varies by several.
-RATIO = 25
+ROUNDS, PAIRS = 100, 9 if os.environ.get("HPZ_LONG") else 3
+SEGMENTS_PAGES, POOL_PAGES = 24, 192
+# A loop that waits for a holder is slower by thousands; on a machine with two busy CPUs p99 alone varies by several, and a
+# slice of time that somebody else has is no such wait.
+RATIO, SLICE_NS = 25, 400_000
 TENANT = 61001
 
 
@@ -29,7 +33,8 @@ class Busy:
     """As many processes as an attacker has threads: CPU time and nothing else."""
 
     def __init__(self, count):
-        self.processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+        self.processes = [subprocess.Popen(["nice", "-n", "19", sys.executable, "-c", "while True: pass"])
+                          for _ in range(count)]
 
     def end(self):
         for process in self.processes:
@@ -39,8 +44,9 @@ class Busy:
 
 class Block:
     def __init__(self, kind, path, user=None):
-        self.process = subprocess.Popen([f"{get_build_directory()}/tests/block", kind, path], text=True, stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, user=user, group=user, extra_groups=[] if user is not None else None)
+        self.process = subprocess.Popen(["nice", "-n", "19", f"{get_build_directory()}/tests/block", kind, path], text=True,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, user=user, group=user,
+                                        extra_groups=[] if user is not None else None)
         self.line = self.process.stdout.readline().strip()
 
     def end(self):
@@ -51,6 +57,10 @@ class Block:
 
 
 class NoBlock(HpzTest):
+    def wait_stock(self):
+        """A lease that is returning may stay so: not everything has to be clean."""
+        wait_until("there is stock for a round", lambda: get_pool()["clean"] >= SEGMENTS_PAGES + ROUNDS, 120)
+
     def measure(self):
         with Hold("--size", 0) as holder:
             lease = holder.call("time-leases", 2 * MIB, ROUNDS)
@@ -67,18 +77,20 @@ class NoBlock(HpzTest):
         ratios = []
         daemon = self.service.get_pid()
         for _ in range(PAIRS):
+            self.wait_stock()
             quiet = make_quiet() if make_quiet else None
             try:
                 without = self.measure()
             finally:
                 if quiet:
                     quiet.end()
+            self.wait_stock()
             attack = start()
             try:
                 beside = self.measure()
             finally:
                 attack.end()
-            ratios.append({name: beside[name] / without[name] for name in beside})
+            ratios.append({name: beside[name] / max(without[name], SLICE_NS) for name in beside})
             host.note(f"{what}: p99 us without {({n: v // 1000 for n, v in without.items()})}, "
                       f"beside it {({n: v // 1000 for n, v in beside.items()})}")
         medians = {name: round(statistics.median(ratio[name] for ratio in ratios), 1) for name in ratios[0]}
@@ -159,4 +171,4 @@ class NoBlock(HpzTest):
 
 
 if __name__ == "__main__":
-    main("--2m", "64", "--stock", "16M*3 2M*rest")
+    main("--2m", str(POOL_PAGES), "--stock", "16M*3 2M*rest")
