@@ -8,6 +8,7 @@ import re
 import shutil
 import sys
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "lib"))
@@ -15,6 +16,9 @@ from hpztest import guest  # noqa: E402
 from hpztest.case import run_tests  # noqa: E402
 from hpztest.service import get_build_directory  # noqa: E402
 
+# The long run: also without BPF, and races on a preemptible kernel. Each takes a guest some minutes.
+IS_LONG = bool(os.environ.get("HPZ_LONG"))
+GUESTS = ThreadPoolExecutor(2)  # an emulated guest keeps about one CPU busy
 TESTS = Path(__file__).resolve().parents[1]
 SCRIPT = (TESTS / "guests/attacks.sh").read_text()
 RACING = ("pin during the proof", "chmod spinner", "late mapper by path")
@@ -27,15 +31,36 @@ def get_table():
     return {name: (bpf, lease) for name, bpf, lease in rows}
 
 
+def boot(kernel, words, memory_mib, limit):
+    build = get_build_directory()
+    programs = [build / "daemon/hpzd", build / "client/hpzctl", build / "tests/hold", build / "tests/attack",
+                shutil.which("setpriv")]
+    return guest.run_script(SCRIPT, programs, kernel, memory_mib, words, limit)
+
+
 class OtherKernel:
     kernel = None
+    # Test, what its guest is told, MiB of memory, seconds it may take.
+    guests = {
+        "test_attacks": ("hpz.pages=24", 1024, 420),
+        "test_gigabyte": ("hugepagesz=1G hugepages=1 hpz.pages=1 hpz.gigabyte=yes", 4096, 420),
+        "test_attacks_without_bpf": ("hpz.pages=24 hpz.bpf=no", 1024, 420),
+        "test_races_on_a_preemptible_kernel": ("preempt=full hpz.pages=24 hpz.races=10", 1024, 900),
+    }
+    long_ones = ("test_attacks_without_bpf", "test_races_on_a_preemptible_kernel")
+    runs = None
 
-    def run_guest(self, words, memory_mib=1024, limit=420):
-        build = get_build_directory()
-        programs = [build / "daemon/hpzd", build / "client/hpzctl", build / "tests/hold", build / "tests/attack",
-                    shutil.which("setpriv")]
+    @classmethod
+    def setUpClass(cls):
+        # Several at once: while one is looked at, the next boots.
+        wanted = [name for name in cls.guests if hasattr(cls, name)]
+        if len(sys.argv) > 1:
+            wanted = [name for name in wanted if any(name in argument.split(".") for argument in sys.argv)] or wanted
+        cls.runs = {name: GUESTS.submit(boot, cls.kernel, *cls.guests[name]) for name in wanted}
+
+    def run_guest(self):
         try:
-            status, lines = guest.run_script(SCRIPT, programs, self.kernel, memory_mib, words, limit)
+            status, lines = self.runs[self._testMethodName].result()
         except guest.NoKernel as reason:
             self.skipTest(str(reason))
         text = "\n".join(lines)
@@ -55,24 +80,29 @@ class OtherKernel:
             self.assertEqual(seen.get(name), "seen" if row[column] == "seen" else "over", f"{name}\n{text}")
 
     def test_attacks(self):
-        text = self.run_guest("hpz.pages=24")
+        text = self.run_guest()
         self.assertIn("TEST proof bpf", text)
         self.check_facts(text, "2048")
         self.check_attacks(text, 0)
 
     def test_attacks_without_bpf(self):
-        text = self.run_guest("hpz.pages=24 hpz.bpf=no")
+        text = self.run_guest()
         self.assertIn("TEST proof f_setlease", text)
         self.check_attacks(text, 1)
 
     def test_gigabyte(self):
-        text = self.run_guest("hugepagesz=1G hugepages=1 hpz.pages=1 hpz.gigabyte=yes", 4096)
+        text = self.run_guest()
         self.assertIn("TEST proof bpf", text)
         self.check_facts(text, "1048576")
 
     def test_races_on_a_preemptible_kernel(self):
         """An open that passed its permission check before the shields and finishes after them: none may win."""
-        self.run_guest("preempt=full hpz.pages=24 hpz.races=10", limit=900)
+        self.run_guest()
+
+
+if not IS_LONG:
+    for long_one in OtherKernel.long_ones:
+        delattr(OtherKernel, long_one)
 
 
 class Linux_6_1(OtherKernel, unittest.TestCase):
