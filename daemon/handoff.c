@@ -123,6 +123,14 @@ bool handoff_may_give(const struct handoff *handoff, const struct pool_segment *
 	return pool->config.reuse == CONFIG_REUSE_WEAK && !was_weakly_of(segment, uid);
 }
 
+/* Whether the counts of a file that nobody should hold are worth a look: known here, and not passed over. */
+static bool has_counts(const struct handoff *handoff, const struct pool_segment *segment)
+{
+	int program;
+	return segment->proof != POOL_PROOF_WEAK &&
+	       prover_find(handoff->prover, segment->pool->config.page_size, &program);
+}
+
 /* Once more before the next owner: whoever could still open it shows as a held name. */
 static int check_counts(const struct handoff *handoff, const struct pool_segment *segment, int fd)
 {
@@ -130,7 +138,7 @@ static int check_counts(const struct handoff *handoff, const struct pool_segment
 	const struct proof_facts *facts =
 	        prover_find(handoff->prover, segment->pool->config.page_size, &program);
 	struct proof_verdict verdict;
-	if (!facts || segment->proof == POOL_PROOF_WEAK)
+	if (!has_counts(handoff, segment))
 		return 0;
 	int r = proof_look_at_counts(program, facts, fd, &verdict);
 	if (r < 0 || verdict.result == PROOF_FREE)
@@ -142,6 +150,12 @@ static int check_counts(const struct handoff *handoff, const struct pool_segment
 
 /* ---- out ---- */
 
+static bool is_whole(const struct pool_segment *segment, const struct segment_stat *st)
+{
+	return st->pages == segment->pages && st->allocated == segment->pages && st->links == 1 &&
+	       st->uid == geteuid() && st->mode == 0;
+}
+
 /* A file that goes out for the first time is whole, root's and nobody else's; afterwards only its kind is
  * certain. */
 static int check_file(const struct handoff *handoff, const struct pool_segment *segment, int fd, bool is_new)
@@ -150,9 +164,7 @@ static int check_file(const struct handoff *handoff, const struct pool_segment *
 	int r = segment_stat_fd(segment->pool->config.page_size, fd, &st);
 	if (r < 0 || !is_new)
 		return r;
-	bool is_whole = st.pages == segment->pages && st.allocated == segment->pages && st.links == 1 &&
-	                st.uid == geteuid() && st.mode == 0;
-	return is_whole ? check_counts(handoff, segment, fd) : -EUCLEAN;
+	return is_whole(segment, &st) ? check_counts(handoff, segment, fd) : -EUCLEAN;
 }
 
 static int open_one(const struct handoff *handoff, const struct lease *lease,
@@ -201,18 +213,31 @@ void handoff_drop_token(struct lease *draft, struct pool *pool)
 	draft->has_token = false;
 }
 
+/* By its name: it is opened only where that tells more. */
+static int check_name(const struct handoff *handoff, const struct pool_segment *segment, const char *name)
+{
+	struct segment_stat st;
+	const struct pool *pool = segment->pool;
+	int r = segment_stat_at(pool->store, &pool->dirs, SEGMENT_LEASED, name, &st);
+	if (r < 0)
+		return r;
+	if (!is_whole(segment, &st))
+		return -EUCLEAN;
+	if (!has_counts(handoff, segment))
+		return 0;
+	_cleanup_fd_ int fd = pool_open_segment(segment);
+	return fd < 0 ? fd : check_file(handoff, segment, fd, true);
+}
+
 static int link_one(
         const struct handoff *handoff, const struct lease *lease, const struct pool_segment *segment)
 {
 	char name[SEGMENT_NAME_MAX];
 	struct pool *pool = segment->pool;
-	_cleanup_fd_ int fd = pool_open_segment(segment);
-	if (fd < 0)
-		return fd;
-	int r = check_file(handoff, segment, fd, true);
+	pool_get_segment_name(segment, name);
+	int r = check_name(handoff, segment, name);
 	if (r < 0)
 		return r;
-	pool_get_segment_name(segment, name);
 	return segment_link_out(pool->store, &pool->dirs, name, lease->token, segment->index, lease->file_uid,
 	        lease->file_gid, lease->file_mode);
 }

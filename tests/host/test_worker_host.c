@@ -27,7 +27,7 @@ static struct worker_job make_job(enum worker_op op, uint64_t length)
 
 static struct worker_done run_in_dir(const struct worker_job *job, int fd, int dir)
 {
-	const int fds[WORKER_FDS] = {fd, -1, dir};
+	const int fds[WORKER_FDS] = {fd, -1, dir, -1, dir};
 	struct worker_done done;
 
 	worker_run_job(job, fds, &control, &done, NULL, NULL);
@@ -211,7 +211,7 @@ static void test_cut_while_cleared(void **state)
 		pid_t child = fork();
 		if (child == 0) {
 			struct worker_done done;
-			const int fds[WORKER_FDS] = {fd, -1, -1};
+			const int fds[WORKER_FDS] = {fd, -1, -1, -1, -1};
 			pthread_t thread;
 			memset(&control, 0, sizeof control);
 			signal(SIGBUS, SIG_DFL);

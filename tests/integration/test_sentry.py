@@ -95,7 +95,7 @@ class Sentry(HpzTest):
                     subprocess.run([f"{self.service.program.parents[1]}/tests/hold", "--size", str(2 * MIB), "--timeout", "30000"],
                                    input="check-zero\n", capture_output=True, text=True, check=False)))
                 asking.start()
-                wait_until("it asks", lambda: host.find_processes("hold"))
+                wait_until("it asks", lambda: host.find_processes(self.service.program.parents[1] / "tests" / "hold"))
                 for file in self.clean.iterdir():
                     self.soil(file)
             finally:

@@ -279,8 +279,8 @@ class Stop(HpzTest):
             self.assertEqual(self.wait_clean()["clean"], POOL_PAGES)
 
     def get_hpzd_processes(self):
-        hpzd = host.find_processes("hpzd")
-        return [pid for pid in host.find_processes_of_claim(self.service.directory) if pid in hpzd]
+        """hpzd itself and its workers."""
+        return host.find_processes(self.service.program)
 
     def test_sigint(self):
         pid = self.service.get_pid()

@@ -3,7 +3,7 @@
 #
 # on_exit FUNCTION     run at exit, failure and SIGINT, SIGTERM, SIGHUP too; the last one registered runs first
 # run_child COMMAND    run something long: a signal for us ends it, too (bash alone would wait for it first)
-# build_project        meson setup and compile, unless a caller of ours has just done so
+# build_project        packages, meson setup and compile, unless a caller of ours has just done so
 # lock_host            page pools and mounts are shared by the whole host: one at a time
 set -euo pipefail
 
@@ -63,6 +63,7 @@ require_root() {
 
 build_project() {
 	[[ -z ${HPZ_TESTS_BUILT-} ]] || return 0
+	"$lib_dir/install-packages" || return 1
 	local output
 	mkdir -p "$HPZ_BUILD"
 	{

@@ -2,7 +2,7 @@
 /*
  * harness.h - hpzd without its main(): requests and all rooms below them on a loop of the test's own, with no
  * pool, or with one on tmpfs whose pages of 4096 bytes are filled by hand; and clients that speak raw bytes.
- * Workers are real (HPZ_TEST_HPZD), but get no job unless harness_release() is called.
+ * Workers are real (HPZ_TEST_HPZD), but get no job but the calibration unless harness_release() is called.
  */
 #ifndef HPZ_TEST_HARNESS_H
 #define HPZ_TEST_HARNESS_H

@@ -36,7 +36,7 @@ static struct worker_job make_job(enum worker_op op, uint64_t length)
 
 static struct worker_done run_in_dir(const struct worker_job *job, int fd, int dir)
 {
-	const int fds[WORKER_FDS] = {fd, -1, dir};
+	const int fds[WORKER_FDS] = {fd, -1, dir, -1, dir};
 	struct worker_done done;
 
 	memset(&done, 0xff, sizeof done);
@@ -352,7 +352,7 @@ static void test_cut_while_cleared(void **state)
 		if (child == 0) {
 			struct worker_job job = make_job(WORKER_CLEAR, 64 * MIB / STORE_PAGE);
 			struct worker_done done;
-			const int fds[WORKER_FDS] = {fd, -1, -1};
+			const int fds[WORKER_FDS] = {fd, -1, -1, -1, -1};
 			pthread_t thread;
 			signal(SIGBUS, SIG_DFL);
 			job.method = (int32_t)zero_method_count - 1;
@@ -515,7 +515,7 @@ static void on_partial(const struct worker_done *done, void *user)
 
 static struct worker_done find_holders(const struct worker_job *job)
 {
-	const int fds[WORKER_FDS] = {-1, -1, -1};
+	const int fds[WORKER_FDS] = {-1, -1, -1, -1, -1};
 	struct worker_done done;
 
 	partial_count = 0;
@@ -717,7 +717,8 @@ static void test_process_nonsense(void **state)
 		else if (i == 2) /* short */
 			frame_send(process.sock, &job, sizeof job - 1, &fd, 1);
 		else if (i == 3) /* more descriptors than any job has */
-			frame_send(process.sock, &job, sizeof job, (int[]){fd, fd, fd, fd, fd}, 5);
+			frame_send(process.sock, &job, sizeof job, (int[]){fd, fd, fd, fd, fd, fd},
+			        WORKER_FDS + 1);
 		else
 			frame_send(process.sock, "x", 1, NULL, 0);
 		int status;

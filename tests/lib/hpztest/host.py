@@ -183,12 +183,12 @@ def get_descendants(pid):
     return found
 
 
-def find_processes(name):
-    """Processes whose program's path ends in /name, workers and deleted programs included."""
+def find_processes(below):
+    """Processes whose program lies below a directory (deleted programs, too), or is that very file."""
     found = []
     for link in Path("/proc").glob("[0-9]*/exe"):
         with contextlib.suppress(OSError):
-            if os.readlink(link).removesuffix(" (deleted)").endswith("/" + name):
+            if Path(os.readlink(link).removesuffix(" (deleted)")).is_relative_to(below):
                 found.append(int(link.parent.name))
     return found
 
@@ -333,8 +333,8 @@ def sweep():
             claim.release()
 
 
-def get_snapshot():
-    """What the tests must leave as they found it, one fact a line."""
+def get_snapshot(build):
+    """What the tests must leave as they found it, one fact a line. Processes: those whose program is in the build directory."""
     lines = []
     for pool in get_page_pools():
         for name in ("nr_hugepages", "free_hugepages", "surplus_hugepages"):
@@ -342,6 +342,6 @@ def get_snapshot():
     with open("/proc/self/mounts", encoding="utf-8") as mounts:
         lines += [f"mount {line.split()[2]} at {line.split()[1]}" for line in mounts
                   if line.split()[2] == "hugetlbfs" or "/hpz-tests" in line]
-    lines += [f"process {name} {pid}" for name in ("hpzd", "hpzctl", "tests/hold") for pid in find_processes(name)]
+    lines += [f"process {pid} of {build}" for pid in find_processes(build)]
     lines += [f"claim {directory.name}" for directory in get_claims_directory().iterdir()]
     return lines

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* test_report.c - what is put into wire structs: every number, and lists longer than one message. */
+#include "harness.h"
+#include "report.h"
+
+#include <inttypes.h>
+
+static struct pool *pool;
+static const struct config_pool config = {
+        .name = "p",
+        .page_size = STORE_PAGE,
+        .pages = 12,
+        .max_pages = 12,
+        .stock = {{4 * STORE_PAGE, 3}},
+        .stock_count = 1,
+};
+static _Alignas(8) unsigned char buffer[HPZ_WIRE_MAX_MESSAGE];
+
+static int setup(void **state)
+{
+	harness_open(NULL);
+	pool = harness_add_pool(&config);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	harness_close();
+	return 0;
+}
+
+static struct lease *grant(uint64_t given, const char *label)
+{
+	struct lease draft = {.uid = 7,
+	        .pid = 8,
+	        .flags = HPZ_LEASE_KEEP,
+	        .deliver = HPZ_DELIVER_PATH,
+	        .asked = 5,
+	        .comm = "asker"};
+	struct lease *lease = NULL;
+	struct pool_segment *segment = pool_find_clean(pool, 4);
+
+	assert_non_null(segment);
+	snprintf(draft.label, sizeof draft.label, "%s", label);
+	assert_int_equal(lease_grant(&harness.leases, &draft, &segment, &given, 1, &lease), 0);
+	return lease;
+}
+
+/* Its holder changes the file. */
+static void change_file(const struct pool_segment *segment, uint64_t keep, uint64_t pages)
+{
+	char name[SEGMENT_NAME_MAX];
+
+	pool_get_segment_name(segment, name);
+	int dir = pool->dirs.fds[SEGMENT_LEASED];
+	assert_int_equal(fchmodat(dir, name, 0600, 0), 0);
+	int fd = openat(dir, name, O_RDWR | O_CLOEXEC);
+	assert_true(fd >= 0);
+	if (pages > 4)
+		assert_int_equal(fallocate(fd, 0, 0, (off_t)(pages * STORE_PAGE)), 0);
+	else
+		assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+		                         (off_t)(keep * STORE_PAGE), (off_t)((4 - keep) * STORE_PAGE)),
+		        0);
+	close(fd);
+}
+
+/* ---- status ---- */
+
+static const struct hpz_wire_pool *get_pool_record(void)
+{
+	struct hpz_wire_status *status = (struct hpz_wire_status *)buffer;
+
+	memset(buffer, 0xff, sizeof buffer);
+	size_t size = report_status(&harness.reconcile, &harness.books, status);
+	assert_int_equal(size, sizeof *status + sizeof(struct hpz_wire_pool));
+	assert_int_equal(buffer[size], 0xff);
+	assert_int_equal(status->pools, 1);
+	return (const struct hpz_wire_pool *)(status + 1);
+}
+
+static void test_pool(void **state)
+{
+	struct pool_segment *segment;
+	int fd;
+
+	harness_put_clean(pool, 3, 4);
+	harness_turn();
+	const struct hpz_wire_pool *record = get_pool_record();
+	assert_true(record->size == sizeof *record && record->record == HPZ_RECORD_POOL &&
+	            record->page_size == STORE_PAGE && record->node == 0 && record->target == 12 &&
+	            record->total == 12 && record->clean == 12 && record->clean_segments == 3 &&
+	            record->largest_clean == 4 * STORE_PAGE && record->leased == 0 && record->waiting == 0 &&
+	            record->raised == 0 && record->idle == 1);
+	assert_string_equal(record->name, "p");
+	assert_string_equal(record->mount, harness.dir);
+	assert_string_equal(record->message, "");
+	/* One of each state; a fill that is half done shows as far as it is. */
+	struct lease *lease = grant(4, "vm"), *returning = grant(4, "vm");
+	lease_set_state(&harness.leases, returning, HPZ_STATE_RETURNING);
+	change_file(lease->segments[0], 3, 0);
+	assert_int_equal(pool_set_state(pool_find_clean(pool, 4), SEGMENT_DIRTY), 0);
+	assert_int_equal(pool_create(pool, 4, &segment, &fd), 0);
+	segment->is_busy = true;
+	assert_int_equal(fallocate(fd, 0, 0, STORE_PAGE), 0);
+	pool->waiting = 3;
+	record = get_pool_record();
+	assert_true(record->total == 12 && record->clean == 0 && record->leased == 7 &&
+	            record->returning == 4 && record->dirty == 4 && record->filling == 1 &&
+	            record->holes == 1 && record->waiting == 3 && record->idle == 0 &&
+	            record->largest_clean == 0 && record->clean_segments == 0);
+	assert_int_equal(fallocate(fd, 0, 0, 3 * STORE_PAGE), 0);
+	assert_int_equal(get_pool_record()->filling, 3);
+	close(fd);
+	pool->waiting = 0;
+	assert_int_equal(pool_discard(segment), 0);
+	change_file(lease->segments[0], 0, 9);
+	record = get_pool_record();
+	assert_true(record->holes == 0 && record->leased == 13);
+}
+
+static void test_status(void **state)
+{
+	struct hpz_wire_status *status = (struct hpz_wire_status *)buffer;
+
+	harness_put_clean(pool, 1, 4);
+	grant(4, "vm");
+	harness.reconcile.bytes_cleared = 11;
+	harness.reconcile.bytes_filled = 12;
+	get_pool_record();
+	assert_true(status->size == sizeof *status && status->leases == 1 && status->leases_granted == 1 &&
+	            status->bytes_cleared == 11 && status->bytes_filled == 12 && status->worker_deaths == 0);
+	assert_string_equal(status->version, HPZ_VERSION);
+	assert_string_equal(status->proof, "f_setlease");
+	assert_string_equal(status->method, ""); /* not calibrated yet */
+	assert_string_equal(status->message, "");
+	harness.reconcile.has_leftovers = true;
+	get_pool_record();
+	assert_non_null(strstr(status->message, "earlier hpzd"));
+	harness.reconcile.has_leftovers = false;
+	harness.reconcile.method = 0;
+	get_pool_record();
+	assert_string_equal(status->method, zero_methods[0].name);
+}
+
+/* What is missing is said with numbers, whatever it is called. */
+static void test_message(void **state)
+{
+	harness_put_clean(pool, 1, 4);
+	harness_turn();
+	const struct hpz_wire_pool *record = get_pool_record();
+	assert_non_null(strstr(record->message, "8 pages of 4K (32 KiB) are missing on node 0"));
+	assert_non_null(strstr(record->message, "raise = yes")); /* it may not */
+	memset(pool->message, 'x', sizeof pool->message - 1);
+	memcpy(pool->message, "a\nb\033", 4);
+	assert_true(proto_is_text(get_pool_record()->message, sizeof record->message));
+}
+
+/* ---- a lease ---- */
+
+static size_t list(uint64_t cursor, size_t capacity)
+{
+	memset(buffer, 0xff, sizeof buffer);
+	size_t size = report_list(&harness.leases, NULL, cursor, buffer, capacity);
+	assert_true(size <= capacity);
+	assert_int_equal(buffer[size], 0xff);
+	return size;
+}
+
+static void test_list(void **state)
+{
+	const struct hpz_wire_listed *listed = (const void *)buffer;
+	const struct hpz_wire_lease_record *record = (const void *)(listed + 1);
+	const struct hpz_wire_segment *segment = (const void *)(record + 1);
+	const struct hpz_wire_holder *holders = (const void *)(segment + 1);
+
+	harness_put_clean(pool, 1, 4);
+	struct lease *lease = grant(3, "l\xc3\xa4nge");
+	lease->has_token = true;
+	memset(lease->token, 'a', sizeof lease->token);
+	lease->holder_count = 2;
+	lease->holders[0] = (struct worker_holder){11, 5, "qemu-system-x86"};
+	lease->holders[1] = (struct worker_holder){12, -1, "0123456789abcdef"}; /* fills its array */
+	size_t size = list(0, sizeof buffer - 1);
+	assert_int_equal(size, sizeof *listed + sizeof *record + sizeof *segment + 2 * sizeof *holders);
+	assert_true(listed->size == sizeof *listed && listed->records == 4 && listed->cursor == 0);
+	assert_true(record->size == sizeof *record && record->record == HPZ_RECORD_LEASE &&
+	            record->id == lease->id && record->given == 3 * STORE_PAGE && record->asked == 5 &&
+	            record->age_ms < 60000 && record->holes == 0 && record->grown == 0 &&
+	            record->state == HPZ_STATE_OFFERED && record->deliver == HPZ_DELIVER_PATH &&
+	            record->flags == HPZ_LEASE_KEEP && record->uid == 7 && record->pid == 8 &&
+	            record->segments == 1 && record->holders == 2);
+	assert_string_equal(record->label, "l\xc3\xa4nge");
+	assert_string_equal(record->comm, "asker");
+	assert_true(segment->size == sizeof *segment && segment->record == HPZ_RECORD_SEGMENT &&
+	            segment->bytes == 3 * STORE_PAGE && segment->page_size == STORE_PAGE &&
+	            segment->generation == 1 && segment->node == 0 && segment->descriptor == -1);
+	char path[PATH_MAX];
+	snprintf(path, sizeof path, "%s/hpz-out/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa/0", harness.dir);
+	assert_string_equal(segment->path, path);
+	assert_true(holders[0].size == sizeof *holders && holders[0].record == HPZ_RECORD_HOLDER &&
+	            holders[0].pid == 11 && holders[0].fd == 5 && holders[1].fd == -1);
+	assert_string_equal(holders[0].comm, "qemu-system-x86");
+	assert_memory_equal(holders[1].comm, "0123456789abcdef", 16);
+	/* Returning, its path is no more. */
+	lease_set_state(&harness.leases, lease, HPZ_STATE_RETURNING);
+	list(0, sizeof buffer - 1);
+	assert_string_equal(segment->path, "");
+	/* Holes and growth. */
+	change_file(lease->segments[0], 1, 0);
+	list(0, sizeof buffer - 1);
+	assert_int_equal(record->holes, 2);
+	change_file(lease->segments[0], 0, 6);
+	list(0, sizeof buffer - 1);
+	assert_true(record->holes == 0 && record->grown == 2);
+}
+
+/* Of three segments the middle one is back. */
+static void test_half_returned(void **state)
+{
+	struct pool_segment *segments[3];
+	const uint64_t given[] = {4, 4, 4};
+	struct lease draft = {.label = "vm"}, *lease = NULL;
+	const struct hpz_wire_listed *listed = (const void *)buffer;
+	const struct hpz_wire_lease_record *record = (const void *)(listed + 1);
+
+	harness_put_clean(pool, 3, 4);
+	struct list *at = pool_find_clean(pool, 4)->link.prev->next;
+	for (size_t i = 0; i < 3; i++, at = at->next)
+		segments[i] = CONTAINER_OF(at, struct pool_segment, link);
+	assert_int_equal(lease_grant(&harness.leases, &draft, segments, given, 3, &lease), 0);
+	assert_int_equal(pool_set_state(segments[1], SEGMENT_DIRTY), 0);
+	lease_drop_segment(&harness.leases, lease, segments[1]);
+	size_t size = list(0, sizeof buffer - 1);
+	assert_int_equal(size, sizeof *listed + sizeof *record + 2 * sizeof(struct hpz_wire_segment));
+	assert_true(listed->records == 3 && record->segments == 2 && record->given == 8 * STORE_PAGE);
+	struct hpz_wire_segment segment;
+	report_segment(lease, 1, 1, &segment);
+	assert_true(segment.bytes == 0 && segment.descriptor == 1 && segment.size == sizeof segment);
+	report_segment(lease, 2, 2, &segment);
+	assert_int_equal(segment.bytes, 4 * STORE_PAGE);
+}
+
+/* ---- more leases than a message holds ---- */
+
+static void add_leases(unsigned count)
+{
+	for (uint64_t id = 1; id <= count; id++) {
+		struct journal_lease record = {.size = sizeof record, .id = id * 10};
+		lease_read_record(&harness.leases, JOURNAL_LEASE, &record, sizeof record);
+	}
+}
+
+static unsigned read_pages(size_t capacity, unsigned *ret_pages)
+{
+	const struct hpz_wire_listed *listed = (const void *)buffer;
+	uint64_t cursor = 0, last = 0;
+	unsigned count = 0;
+
+	*ret_pages = 0;
+	do {
+		size_t size = list(cursor, capacity);
+		const struct hpz_wire_lease_record *record = (const void *)(listed + 1);
+		assert_int_equal(size, sizeof *listed + listed->records * sizeof *record);
+		for (uint32_t i = 0; i < listed->records; i++, record++, count++) {
+			assert_true(record->id > last);
+			last = record->id;
+		}
+		assert_true(listed->cursor == 0 || (listed->cursor > last && listed->records > 0));
+		cursor = listed->cursor;
+		++*ret_pages;
+	} while (cursor);
+	return count;
+}
+
+static void test_pages(void **state)
+{
+	const size_t record = sizeof(struct hpz_wire_lease_record), head = sizeof(struct hpz_wire_listed);
+	unsigned pages;
+
+	add_leases(2000);
+	assert_int_equal(read_pages(HPZ_WIRE_MAX_MESSAGE - sizeof(struct hpz_wire_head), &pages), 2000);
+	assert_int_equal(pages, 3);
+	assert_int_equal(read_pages(head + record, &pages), 2000);
+	assert_int_equal(pages, 2000);
+	assert_int_equal(read_pages(head + 2 * record - 1, &pages), 2000);
+	/* From the middle, from an id that is not there, and beyond the end. */
+	const struct hpz_wire_listed *listed = (const void *)buffer;
+	const struct hpz_wire_lease_record *first = (const void *)(listed + 1);
+	list(19990, sizeof buffer - 1);
+	assert_true(listed->records == 2 && first->id == 19990);
+	list(19991, sizeof buffer - 1);
+	assert_true(listed->records == 1 && first->id == 20000);
+	list(20001, sizeof buffer - 1);
+	assert_true(listed->records == 0 && listed->cursor == 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        TEST(test_pool),
+	        TEST(test_status),
+	        TEST(test_message),
+	        TEST(test_list),
+	        TEST(test_half_returned),
+	        TEST(test_pages),
+	};
+	return cmocka_run_group_tests_name("report", tests, NULL, NULL);
+}
