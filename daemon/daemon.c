@@ -18,6 +18,8 @@
 
 #define STATUS_MS 1000 /* while a fill goes on */
 
+static const int signals_heard[] = {SIGTERM, SIGINT, SIGHUP};
+
 struct daemon {
 	uv_loop_t loop;
 	struct config config;
@@ -33,7 +35,7 @@ struct daemon {
 	struct books books;
 	struct requests requests;
 	struct listener *listener;
-	uv_signal_t signals[3];
+	uv_signal_t signals[ARRAY_SIZE(signals_heard)];
 	uv_timer_t watchdog, status;
 	int lock_fd;
 	bool is_stopping;
@@ -422,6 +424,16 @@ static void on_crew_stopped(void *user)
 	handoff_close(daemon->handoff, on_handoff_closed, daemon);
 }
 
+/* One without a handler would be our death, halfway through the stop. */
+static void hold_signals(void)
+{
+	sigset_t held;
+	sigemptyset(&held);
+	for (size_t i = 0; i < ARRAY_SIZE(signals_heard); i++)
+		sigaddset(&held, signals_heard[i]);
+	sigprocmask(SIG_BLOCK, &held, NULL);
+}
+
 /* Memory and leases stay as they are: on disk, in the journal, for the next start. */
 static void stop(struct daemon *daemon)
 {
@@ -437,7 +449,8 @@ static void stop(struct daemon *daemon)
 	reconcile_stop(&daemon->reconcile);
 	prover_close(daemon->prover);
 	crew_stop(daemon->crew, on_crew_stopped, daemon);
-	for (size_t i = 0; i < ARRAY_SIZE(daemon->signals); i++)
+	hold_signals();
+	for (size_t i = 0; i < ARRAY_SIZE(signals_heard); i++)
 		uv_close((uv_handle_t *)&daemon->signals[i], NULL);
 	uv_close((uv_handle_t *)&daemon->watchdog, NULL);
 	uv_close((uv_handle_t *)&daemon->status, NULL);
@@ -460,11 +473,10 @@ static void on_watchdog(uv_timer_t *timer)
 
 static void start_handles(struct daemon *daemon)
 {
-	static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
-	for (size_t i = 0; i < ARRAY_SIZE(daemon->signals); i++) {
+	for (size_t i = 0; i < ARRAY_SIZE(signals_heard); i++) {
 		uv_signal_init(&daemon->loop, &daemon->signals[i]);
 		daemon->signals[i].data = daemon;
-		uv_signal_start(&daemon->signals[i], on_signal, numbers[i]);
+		uv_signal_start(&daemon->signals[i], on_signal, signals_heard[i]);
 	}
 	uv_timer_init(&daemon->loop, &daemon->watchdog);
 	uv_timer_init(&daemon->loop, &daemon->status);
