@@ -577,7 +577,7 @@ static void test_held_up_helper_holds_up_nobody(void **state)
 	crew_submit(crew, make_helper_job(WORKER_HOLDERS));
 	wait_answers(1);
 	stop_process(get_pid());
-	held->deadline_ms = 300;
+	held->deadline_ms = 3000;
 	crew_submit(crew, held);
 	wait_for(is_started, held);
 	for (size_t i = 0; i < 3; i++) {
