@@ -151,6 +151,14 @@ static int find_group(const char *name, gid_t *ret_gid)
 	return 0;
 }
 
+/* Not when nobody listens: what an hpzd that was killed leaves behind. */
+static bool is_answered(const struct sockaddr_un *address)
+{
+	_cleanup_fd_ int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	return sock >= 0 && (connect(sock, (const struct sockaddr *)address, sizeof *address) == 0 ||
+	                            errno == EAGAIN || errno == EPROTOTYPE);
+}
+
 static int make_socket(const char *path, const char *group, mode_t mode, const char **ret_why)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -166,6 +174,10 @@ static int make_socket(const char *path, const char *group, mode_t mode, const c
 	_cleanup_fd_ int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (sock < 0)
 		return -errno;
+	*ret_why = "somebody answers at it";
+	if (is_answered(&address))
+		return -EADDRINUSE;
+	*ret_why = "it cannot be made";
 	if (unlink(path) < 0 && errno != ENOENT)
 		return -errno;
 	/* Nobody can connect before it listens, so its mode is right before anybody comes. */
