@@ -359,6 +359,24 @@ static int make_control(struct crew_worker *worker)
 	return fd;
 }
 
+/* Without what the service manager says to hpzd alone. NULL: no memory, and they inherit all. */
+static char **make_environment(void)
+{
+	static const char *const ours[] = {"NOTIFY_SOCKET=", "WATCHDOG_USEC=", "WATCHDOG_PID="};
+	size_t count = 0, kept = 0;
+	while (environ[count])
+		count++;
+	char **environment = calloc(count + 1, sizeof *environment);
+	for (size_t i = 0; environment && i < count; i++) {
+		bool is_ours = false;
+		for (size_t j = 0; j < ARRAY_SIZE(ours); j++)
+			is_ours = is_ours || strncmp(environ[i], ours[j], strlen(ours[j])) == 0;
+		if (!is_ours)
+			environment[kept++] = environ[i];
+	}
+	return environment;
+}
+
 static int spawn(struct crew_worker *worker, int sock, int control)
 {
 	struct crew *crew = worker->crew;
@@ -374,14 +392,18 @@ static int spawn(struct crew_worker *worker, int sock, int control)
 	        [WORKER_SOCKET_FD] = {.flags = UV_INHERIT_FD, .data.fd = sock},
 	        [WORKER_CONTROL_FD] = {.flags = UV_INHERIT_FD, .data.fd = control},
 	};
+	char **environment = make_environment();
 	uv_process_options_t options = {
 	        .exit_cb = on_exit_worker,
 	        .file = crew->program,
 	        .args = arguments,
+	        .env = environment,
 	        .stdio_count = ARRAY_SIZE(stdio),
 	        .stdio = stdio,
 	};
-	return uv_spawn(crew->loop, &worker->process, &options);
+	int r = uv_spawn(crew->loop, &worker->process, &options);
+	free(environment);
+	return r;
 }
 
 static void append_to_list(struct crew *crew, const struct crew_worker *worker)

@@ -93,7 +93,9 @@ class Notifications(HpzTest):
         self.service.stop()
         with NotifySocket() as notify:
             self.service.start({"NOTIFY_SOCKET": notify.path})
-            for worker in self.service.get_workers():
+            for worker in wait_until("there are workers", self.service.get_workers):
+                wait_until("it is no copy of hpzd any more", lambda worker=worker: Path(f"/proc/{worker}/cmdline").read_bytes()
+                           .startswith(b"hpzd\0--worker"))
                 names = {entry.split(b"=")[0] for entry in Path(f"/proc/{worker}/environ").read_bytes().split(b"\0")}
                 self.assertEqual(names & {b"NOTIFY_SOCKET", b"WATCHDOG_USEC", b"LISTEN_FDS"}, set())
 
