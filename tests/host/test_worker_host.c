@@ -351,7 +351,7 @@ static void test_probe_of_another_file(void **state)
 	struct worker_done done = run(&job, fd);
 
 	assert_int_equal(done.error, -EMEDIUMTYPE);
-	assert_int_equal(done.proof.result, PROOF_CANNOT_TELL);
+	assert_int_equal(done.proof.reason, PROOF_NO_REASON);
 	close(fd);
 }
 
