@@ -12,6 +12,8 @@
 #include "log.h"
 
 #define BACKLOG      256
+#define IN_USE_MS    50
+#define IN_USE_LOOKS 20
 #define FDS_RESERVED 512 /* descriptors for everything that is not a connection */
 #define FDS_EACH     2   /* socket and pidfd of a connection */
 #define CONNECTIONS  4096
@@ -151,12 +153,22 @@ static int find_group(const char *name, gid_t *ret_gid)
 	return 0;
 }
 
-/* Not when nobody listens: what an hpzd that was killed leaves behind. */
 static bool is_answered(const struct sockaddr_un *address)
 {
 	_cleanup_fd_ int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	return sock >= 0 && (connect(sock, (const struct sockaddr *)address, sizeof *address) == 0 ||
 	                            errno == EAGAIN || errno == EPROTOTYPE);
+}
+
+/* A child that a killed hpzd had just forked has its socket, too, until it becomes a worker. */
+static bool is_in_use(const struct sockaddr_un *address)
+{
+	for (int looks = 0; looks < IN_USE_LOOKS; looks++) {
+		if (!is_answered(address))
+			return false;
+		usleep(IN_USE_MS * 1000);
+	}
+	return true;
 }
 
 static int make_socket(const char *path, const char *group, mode_t mode, const char **ret_why)
@@ -175,7 +187,7 @@ static int make_socket(const char *path, const char *group, mode_t mode, const c
 	if (sock < 0)
 		return -errno;
 	*ret_why = "somebody answers at it";
-	if (is_answered(&address))
+	if (is_in_use(&address))
 		return -EADDRINUSE;
 	*ret_why = "it cannot be made";
 	if (unlink(path) < 0 && errno != ENOENT)

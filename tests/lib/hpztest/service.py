@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import socket
+import struct
 import subprocess
 import time
 from pathlib import Path
@@ -54,7 +55,7 @@ class Service:
                                        env={**os.environ, **(environment or {})})
         self.pid_file.write_text(f"{process.pid} {host.get_start_time(process.pid) or 0}\n")
         deadline = time.monotonic() + limit
-        while not self.is_served():
+        while not self.is_served(process.pid):
             if process.poll() is not None:
                 raise ServiceError(f"hpzd ended with status {process.returncode} at its start:\n{self.get_log(begin)}")
             if time.monotonic() > deadline:
@@ -62,13 +63,15 @@ class Service:
             time.sleep(0.01)
         return process
 
-    def is_served(self):
+    def is_served(self, pid=None):
+        """By that process: what a killed hpzd had just forked has its socket for a moment, too."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
             try:
                 connection.connect(str(self.socket))
             except OSError:
                 return False
-        return True
+            peer, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        return pid is None or peer == pid
 
     def stop(self, limit=60.0):
         """SIGTERM; an hpzd that does not end by it is killed, and that is an error."""
