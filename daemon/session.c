@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* session.c - one connection: reads requests one at a time, sends replies, notices its end. */
+#include <inttypes.h>
 #include <sys/socket.h>
 
 #include "frame.h"
@@ -125,6 +126,14 @@ static void keep_pending(struct session *session, struct request_reply *reply)
 	reply->fd_count = 0;
 }
 
+/* Who is gone does not miss it. */
+static void tell_unanswered(const struct session *session, int error)
+{
+	if (error != -EPIPE && error != -ECONNRESET)
+		log_warning("a client of uid %" PRIu32 " cannot be answered: %s", session->peer.uid,
+		        strerror(-error));
+}
+
 static void send_reply(struct session *session, struct request_reply *reply)
 {
 	int r = frame_send(session->sock, reply->bytes, reply->length, reply->fds, reply->fd_count);
@@ -136,6 +145,7 @@ static void send_reply(struct session *session, struct request_reply *reply)
 	} else {
 		/* ETOOMANYREFS: too many descriptors are in flight; EPIPE: it is gone. The lease has reached
 		 * nobody. */
+		tell_unanswered(session, r);
 		if (reply->lease)
 			request_take_back(session->requests, reply->lease);
 		session_close(session);
@@ -150,6 +160,7 @@ static void flush_pending(struct session *session)
 	if (r == -EAGAIN)
 		return;
 	if (r < 0) {
+		tell_unanswered(session, r);
 		session_close(session);
 		return;
 	}
