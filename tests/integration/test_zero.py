@@ -12,6 +12,7 @@ from hpztest.case import HpzTest, main  # noqa: E402
 from hpztest.client import Hold, get_pool, get_status, hpzctl_json, wait_until  # noqa: E402
 
 MIB = host.MIB
+TIMES = 2 if os.environ.get("HPZ_LONG") else 1
 
 
 class Zero(HpzTest):
@@ -123,9 +124,9 @@ class Zero(HpzTest):
 
     def test_worker_killed_while_clearing(self):
         kills = 0
-        for round_number in range(12):
+        for round_number in range(6 * TIMES):
             self.soil_largest()
-            time.sleep(round_number * 0.003)
+            time.sleep(round_number * 0.006 / TIMES)
             for worker in self.service.get_workers():
                 try:
                     os.kill(worker, signal.SIGKILL)
@@ -138,9 +139,9 @@ class Zero(HpzTest):
 
     def test_daemon_killed_while_clearing(self):
         dirty = 0
-        for round_number in range(10):
+        for round_number in range(5 * TIMES):
             self.soil_largest()
-            time.sleep(round_number * 0.004)
+            time.sleep(round_number * 0.008 / TIMES)
             self.service.kill()
             directory = self.service.directory / ("1G" if self.page_size == host.GIB else "2M") / "hpz/1/node0"
             dirty += sum(1 for state in ("dirty", "leased") for _ in (directory / state).iterdir())
