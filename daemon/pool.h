@@ -76,6 +76,7 @@ struct pool_segment {
 	void *keeper;
 	uint64_t round; /* of verifying, that still is to read it; 0: none */
 	/* Somebody else opened it while it was clean: to be proven free before it is cleared. */
+	bool is_opening; /* by ourselves */
 	bool is_suspect;
 	unsigned looks;         /* that found it held */
 	uint64_t not_before_ns; /* the next look; CLOCK_MONOTONIC */

@@ -355,6 +355,17 @@ bool reconcile_was_opened(struct reconcile *reconcile, const struct pool_segment
 	return segment->is_suspect;
 }
 
+int reconcile_open_clean(struct reconcile *reconcile, struct pool_segment *segment)
+{
+	if (reconcile_was_opened(reconcile, segment))
+		return -EBUSY;
+	segment->is_opening = true;
+	int fd = pool_open_segment(segment);
+	reconcile_was_opened(reconcile, segment);
+	segment->is_opening = false;
+	return fd;
+}
+
 /* Whether the holes of a segment can be filled; if not, it is worth more as free pages than as a torn file.
  */
 static bool can_mend(struct pool *pool, const struct pool_segment *segment)

@@ -66,6 +66,8 @@ void reconcile_deinit(struct reconcile *reconcile);
 
 /* Whether somebody else opened what has just left clean/: then it must not be handed out. */
 bool reconcile_was_opened(struct reconcile *reconcile, const struct pool_segment *segment);
+/* Opens clean memory without being taken for somebody else. -EBUSY: somebody else did. */
+int reconcile_open_clean(struct reconcile *reconcile, struct pool_segment *segment);
 
 /* Something changed: look before the loop waits again. */
 void reconcile_mark(struct reconcile *reconcile);

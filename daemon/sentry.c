@@ -35,7 +35,7 @@ static bool is_meant(const struct pool_segment *segment, const struct segment_na
 
 static void suspect(struct sentry *sentry, struct pool_segment *segment, const char *what)
 {
-	if (segment->is_suspect)
+	if (segment->is_suspect || segment->is_opening)
 		return;
 	segment->is_suspect = true;
 	log_warning("pool %s: clean segment %" PRIu64 " %s: it is proven free and cleared again",

@@ -18,7 +18,7 @@ void verify_init(struct verify *verify, struct reconcile *reconcile)
 static struct crew_job *new_job(struct verify *verify, struct pool_segment *segment, crew_done_cb done)
 {
 	struct pool *pool = segment->pool;
-	int fd = pool_open_segment(segment);
+	int fd = reconcile_open_clean(verify->reconcile, segment);
 	struct crew_job *job = fd >= 0 ? crew_new_job(WORKER_MEMORY, WORKER_VERIFY) : NULL;
 	if (!job) {
 		close_fd(fd);
