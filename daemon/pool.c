@@ -348,6 +348,7 @@ int pool_adopt_leased(
 void pool_set_config(struct pool *pool, const struct config_pool *config)
 {
 	pool->config = *config;
+	pool->is_past_known = false;
 	LIST_FOR_EACH(pos, &pool->classes)
 	CONTAINER_OF(pos, struct pool_class, link)->want = 0;
 	struct config_class wanted[CONFIG_STOCK_MAX + 3];

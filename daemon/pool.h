@@ -97,7 +97,8 @@ struct pool {
 	uint64_t next_id;
 
 	bool is_draining;
-	bool was_weak; /* memory of it was reused with the weak proof, this boot */
+	bool is_past_known; /* clean segments of an unknown past were looked for, since start or reload */
+	bool was_weak;      /* memory of it was reused with the weak proof, this boot */
 
 	/* demand, set by request: who waits for memory of this pool */
 	uint32_t waiting;

@@ -188,6 +188,10 @@ static void publish(struct pool_segment *segment)
 	}
 	log_error("pool %s: segment %" PRIu64 " is not whole after the work on it: %s", segment->pool->name,
 	        segment->id, strerror(-r));
+	/* Whatever is wrong with it is likely to be wrong with the next. */
+	struct reconcile *reconcile = get_owner(segment);
+	segment->pool->fill_retry_ns = now_ns(reconcile) + RETRY_MS * NS_PER_MS;
+	want_tick(reconcile, RETRY_MS);
 	discard(segment, "it is not whole");
 }
 
@@ -705,6 +709,28 @@ static void discard_clean(struct pool *pool, uint64_t segment_pages, uint64_t co
 	}
 }
 
+/* What was found on disk and nobody may have, as `reuse` stands now: it is filled anew before somebody asks
+ * for it. */
+static void discard_unfit(struct reconcile *reconcile, struct pool *pool)
+{
+	if (pool->is_past_known)
+		return;
+	pool->is_past_known = true;
+	POOL_FOR_EACH(pos, pool)
+	{
+		struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
+		LIST_FOR_EACH_SAFE(at, &class->segments[SEGMENT_CLEAN])
+		{
+			struct pool_segment *segment = CONTAINER_OF(at, struct pool_segment, link);
+			if (segment->is_busy || segment->proof != POOL_PROOF_UNKNOWN ||
+			        handoff_may_give(reconcile->handoff, segment, UINT32_MAX))
+				continue;
+			discard(segment, "who had it before is not known");
+			reconcile_mark(reconcile);
+		}
+	}
+}
+
 static uint64_t get_smallest_clean(const struct pool *pool)
 {
 	LIST_FOR_EACH(pos, &pool->classes)
@@ -816,6 +842,7 @@ static bool is_lesson_first(struct reconcile *reconcile, struct pool *pool)
 static void look_at_pool(struct reconcile *reconcile, struct pool *pool)
 {
 	pool_sweep(pool);
+	discard_unfit(reconcile, pool);
 	make_plan(reconcile, pool);
 	if (!reconcile->has_leftovers) {
 		bool may_create = !pool->is_draining && !is_lesson_first(reconcile, pool);

@@ -244,6 +244,7 @@ class Quotas(AccessTest):
             self.refuse(as_user(ALICE, "lease", "2M", "--path"), 75, "has 8 MiB")
             self.lease(BOB)
         wait_until("the kernel has them back", lambda: get_pool()["orphan_pages"] == 0)
+        self.wait_idle()
         self.lease(ALICE)
 
     def test_restart(self):

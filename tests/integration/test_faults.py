@@ -151,7 +151,7 @@ class Faults(HpzTest):
         operation, point, process, need, _ = fault
         self.prepare(need)
         descriptors, log = self.get_descriptors() + 2, len(self.service.get_log())  # a worker may have come to stay
-        with Hold("--size", 4 * MIB, "--unbound", "--label", "other") as other:
+        with Hold("--size", 4 * MIB, "--timeout", 15000, "--unbound", "--label", "other") as other:
             other.call("fill", 9)
             rule, = self.fault.set(f"{operation} {point} {process} {when} {error}")
             begin, cpu, messages = time.monotonic(), self.get_cpu_seconds(), set()
