@@ -18,19 +18,19 @@ static void cmd_check_cleanup(struct hpz_check_result **result)
 static const char *cmd_check_get_kind(uint32_t kind)
 {
 	static const char *const names[] = {[HPZ_FINDING_FOREIGN] = "foreign",
-	        [HPZ_FINDING_MISSING] = "missing",
-	        [HPZ_FINDING_WRONG] = "wrong",
-	        [HPZ_FINDING_BLOCKS] = "blocks",
-	        [HPZ_FINDING_COUNTS] = "counts",
-	        [HPZ_FINDING_JOURNAL] = "journal",
-	        [HPZ_FINDING_OUT] = "out",
-	        [HPZ_FINDING_KERNEL] = "kernel"};
+		[HPZ_FINDING_MISSING] = "missing",
+		[HPZ_FINDING_WRONG] = "wrong",
+		[HPZ_FINDING_BLOCKS] = "blocks",
+		[HPZ_FINDING_COUNTS] = "counts",
+		[HPZ_FINDING_JOURNAL] = "journal",
+		[HPZ_FINDING_OUT] = "out",
+		[HPZ_FINDING_KERNEL] = "kernel"};
 
 	return kind < ARRAY_SIZE(names) && names[kind] ? names[kind] : "other";
 }
 
 static void cmd_check_get(
-        const struct hpz_check_result *result, size_t index, struct hpz_finding *ret_finding)
+	const struct hpz_check_result *result, size_t index, struct hpz_finding *ret_finding)
 {
 	*ret_finding = (struct hpz_finding){.struct_size = sizeof(*ret_finding)};
 	hpz_check_get_finding(result, index, ret_finding);
@@ -57,7 +57,7 @@ static void cmd_check_print_json(const struct hpz_check_result *result, size_t d
 		output_json_open_object(&json, NULL);
 		output_json_text(&json, "kind", cmd_check_get_kind(finding.kind));
 		output_json_text(&json, "severity",
-		        finding.severity == HPZ_SEVERITY_DIFFERENCE ? "difference" : "notice");
+			finding.severity == HPZ_SEVERITY_DIFFERENCE ? "difference" : "notice");
 		output_json_bool(&json, "repaired", finding.repaired);
 		output_json_text_or_null(&json, "pool", finding.pool);
 		output_json_text(&json, "text", finding.text);
@@ -76,7 +76,7 @@ static void cmd_check_print(const struct hpz_check_result *result, size_t differ
 	for (size_t i = 0; i < hpz_check_get_count(result); i++) {
 		cmd_check_get(result, i, &finding);
 		printf("%s%s: ", cmd_check_get_kind(finding.kind),
-		        finding.severity == HPZ_SEVERITY_DIFFERENCE ? "" : " (notice)");
+			finding.severity == HPZ_SEVERITY_DIFFERENCE ? "" : " (notice)");
 		if (*finding.pool) {
 			fputs("pool ", stdout);
 			output_print_text(stdout, finding.pool);
@@ -88,7 +88,7 @@ static void cmd_check_print(const struct hpz_check_result *result, size_t differ
 	if (dropped)
 		printf("and %" PRIu64 " more\n", dropped);
 	printf("%" PRIu64 " segments, %" PRIu64 " leases: %zu differences, %zu repaired\n", segments, leases,
-	        differences, repaired);
+		differences, repaired);
 }
 
 int cmd_check(struct hpzctl *ctl, int argc, char **argv)
@@ -99,8 +99,8 @@ int cmd_check(struct hpzctl *ctl, int argc, char **argv)
 	bool repairs = false;
 	int64_t timeout_ms = CMD_CHECK_TIMEOUT_MS;
 	const struct options_row rows[] = {
-	        {"repair", OPTIONS_FLAG, &repairs, NULL, "put right what can be, and say what was"},
-	        {"timeout", OPTIONS_SECONDS, &timeout_ms, "S", "how long it may take (default: 60)"},
+		{"repair", OPTIONS_FLAG, &repairs, NULL, "put right what can be, and say what was"},
+		{"timeout", OPTIONS_SECONDS, &timeout_ms, "S", "how long it may take (default: 60)"},
 	};
 	size_t differences = 0, repaired = 0;
 	char **operands;

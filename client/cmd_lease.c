@@ -80,7 +80,7 @@ static void cmd_lease_print(const struct hpz_lease *lease)
 	char size[SIZE_TEXT];
 
 	printf("lease %" PRIu64 ", %s\n", hpz_lease_get_id(lease),
-	        size_format(hpz_lease_get_size(lease), size));
+		size_format(hpz_lease_get_size(lease), size));
 	for (size_t i = 0; i < hpz_lease_get_segment_count(lease); i++) {
 		hpz_lease_get_segment(lease, i, &segment);
 		output_print_text(stdout, segment.path);
@@ -94,21 +94,21 @@ static int cmd_lease_parse(struct hpzctl *ctl, int argc, char **argv, struct hpz
 	bool is_path = false, is_kept = false;
 	const char *owner = NULL;
 	const struct options_row rows[] = {
-	        {"path", OPTIONS_FLAG, &is_path, NULL, "deliver as a path; must be given"},
-	        {"page-size", OPTIONS_SIZE, &request->page_size, "SIZE",
-	                "2M or 1G (default: what wastes least)"},
-	        {"node", OPTIONS_NODE, &request->node, "N",
-	                "NUMA node (default: the one with most clean memory)"},
-	        {"label", OPTIONS_TEXT, &request->label, "TEXT", "name of the VM, for the lists"},
-	        {"owner", OPTIONS_TEXT, &owner, "USER[:GROUP]", "owner of the file (default: you)"},
-	        {"mode", OPTIONS_MODE, &request->mode, "MODE", "mode of the file (default: 0600)"},
-	        {"owner-pid", OPTIONS_PID, &request->owner_pid, "PID", "process whose death ends the lease"},
-	        {"open-timeout", OPTIONS_SECONDS, &request->open_timeout_ms, "S",
-	                "ends unless it is opened within this time"},
-	        {"keep", OPTIONS_FLAG, &is_kept, NULL, "does not end when nobody has it open any more"},
-	        {"key", OPTIONS_TEXT, &request->key, "TEXT",
-	                "asking again with the same key gives the same lease"},
-	        {"wait", OPTIONS_SECONDS, &request->timeout_ms, "S", "wait for clean memory; or: forever"},
+		{"path", OPTIONS_FLAG, &is_path, NULL, "deliver as a path; must be given"},
+		{"page-size", OPTIONS_SIZE, &request->page_size, "SIZE",
+			"2M or 1G (default: what wastes least)"},
+		{"node", OPTIONS_NODE, &request->node, "N",
+			"NUMA node (default: the one with most clean memory)"},
+		{"label", OPTIONS_TEXT, &request->label, "TEXT", "name of the VM, for the lists"},
+		{"owner", OPTIONS_TEXT, &owner, "USER[:GROUP]", "owner of the file (default: you)"},
+		{"mode", OPTIONS_MODE, &request->mode, "MODE", "mode of the file (default: 0600)"},
+		{"owner-pid", OPTIONS_PID, &request->owner_pid, "PID", "process whose death ends the lease"},
+		{"open-timeout", OPTIONS_SECONDS, &request->open_timeout_ms, "S",
+			"ends unless it is opened within this time"},
+		{"keep", OPTIONS_FLAG, &is_kept, NULL, "does not end when nobody has it open any more"},
+		{"key", OPTIONS_TEXT, &request->key, "TEXT",
+			"asking again with the same key gives the same lease"},
+		{"wait", OPTIONS_SECONDS, &request->timeout_ms, "S", "wait for clean memory; or: forever"},
 	};
 	char **operands;
 	int count;
@@ -118,13 +118,13 @@ static int cmd_lease_parse(struct hpzctl *ctl, int argc, char **argv, struct hpz
 		return status;
 	if (count != 1)
 		return hpzctl_fail_usage(
-		        ctl, count ? "one size at a time" : "how much? As in: hpzctl lease 2G --path");
+			ctl, count ? "one size at a time" : "how much? As in: hpzctl lease 2G --path");
 	if (size_parse(operands[0], &request->size) < 0 || request->size == 0)
 		return hpzctl_fail_usage(ctl, "'%s' is not a size, as 512M or 2G", operands[0]);
 	if (!is_path)
 		return hpzctl_fail_usage(ctl,
-		        "a descriptor would end with this command: ask for a path with --path, or start the "
-		        "program that needs the memory with hpzctl run");
+			"a descriptor would end with this command: ask for a path with --path, or start the "
+			"program that needs the memory with hpzctl run");
 	if (request->open_timeout_ms == HPZ_FOREVER)
 		request->open_timeout_ms = 0;
 	request->deliver = HPZ_DELIVER_PATH;
@@ -179,7 +179,7 @@ static int cmd_release_read_ids(const struct hpzctl *ctl, char **operands, int c
 
 /* Releases one and says how it went; returns its exit status. */
 static int cmd_release_one(const struct hpzctl *ctl, struct hpz *hpz, uint64_t id, unsigned flags,
-        int64_t wait_ms, struct output_json *json)
+	int64_t wait_ms, struct output_json *json)
 {
 	bool waits = wait_ms != CMD_RELEASE_NO_WAIT;
 	int error = hpz_release(hpz, id, flags | (waits ? HPZ_RELEASE_WAIT : 0), waits ? wait_ms : 0);
@@ -207,9 +207,9 @@ int cmd_release(struct hpzctl *ctl, int argc, char **argv)
 	int64_t wait_ms = CMD_RELEASE_NO_WAIT;
 	bool is_forced = false;
 	const struct options_row rows[] = {
-	        {"wait", OPTIONS_OPTIONAL_SECONDS, &wait_ms, "S", "wait until the memory is clean again"},
-	        {"force", OPTIONS_FLAG, &is_forced, NULL,
-	                "do not wait for who still holds it: give it up, it is never reused"},
+		{"wait", OPTIONS_OPTIONAL_SECONDS, &wait_ms, "S", "wait until the memory is clean again"},
+		{"force", OPTIONS_FLAG, &is_forced, NULL,
+			"do not wait for who still holds it: give it up, it is never reused"},
 	};
 	struct output_json json;
 	char **operands;
@@ -235,7 +235,7 @@ int cmd_release(struct hpzctl *ctl, int argc, char **argv)
 	}
 	for (int i = 0; i < count; i++) {
 		int one =
-		        cmd_release_one(ctl, hpz, ids[i], is_forced ? HPZ_RELEASE_FORCE : 0, wait_ms, &json);
+			cmd_release_one(ctl, hpz, ids[i], is_forced ? HPZ_RELEASE_FORCE : 0, wait_ms, &json);
 		/* A failure that stays outranks one that time may heal. */
 		if (!status || (status == HPZCTL_LATER && one))
 			status = one;

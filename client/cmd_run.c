@@ -36,16 +36,16 @@ static int cmd_run_parse(struct hpzctl *ctl, int argc, char **argv, struct cmd_r
 {
 	struct hpz_lease_request *request = &run->request;
 	const struct options_row rows[] = {
-	        {"size", OPTIONS_SIZE, &request->size, "SIZE", "how much (default: what QEMU's -m says)"},
-	        {"page-size", OPTIONS_SIZE, &request->page_size, "SIZE",
-	                "2M or 1G (default: what wastes least)"},
-	        {"node", OPTIONS_NODE, &request->node, "N",
-	                "NUMA node (default: the one with most clean memory)"},
-	        {"label", OPTIONS_TEXT, &request->label, "TEXT",
-	                "for the lists (default: the guest's or command's name)"},
-	        {"wait", OPTIONS_SECONDS, &request->timeout_ms, "S", "wait for clean memory; or: forever"},
-	        {"fallback", OPTIONS_FLAG, &run->falls_back, NULL, "without memory run the command as it is"},
-	        {"qemu", OPTIONS_FLAG, &run->is_qemu, NULL, "the command is a QEMU, whatever its name"},
+		{"size", OPTIONS_SIZE, &request->size, "SIZE", "how much (default: what QEMU's -m says)"},
+		{"page-size", OPTIONS_SIZE, &request->page_size, "SIZE",
+			"2M or 1G (default: what wastes least)"},
+		{"node", OPTIONS_NODE, &request->node, "N",
+			"NUMA node (default: the one with most clean memory)"},
+		{"label", OPTIONS_TEXT, &request->label, "TEXT",
+			"for the lists (default: the guest's or command's name)"},
+		{"wait", OPTIONS_SECONDS, &request->timeout_ms, "S", "wait for clean memory; or: forever"},
+		{"fallback", OPTIONS_FLAG, &run->falls_back, NULL, "without memory run the command as it is"},
+		{"qemu", OPTIONS_FLAG, &run->is_qemu, NULL, "the command is a QEMU, whatever its name"},
 	};
 	int count;
 
@@ -67,10 +67,10 @@ static int cmd_run_plan(const struct hpzctl *ctl, struct cmd_run *run)
 	uint64_t *size = &run->request.size, memory = run->is_qemu ? run->qemu.memory : 0;
 	if (*size == 0 && memory == 0 && !(run->is_qemu && !run->has_marker))
 		return hpzctl_fail_usage(
-		        ctl, "how much memory? As in: hpzctl run --size 2G -- %s", run->argv[0]);
+			ctl, "how much memory? As in: hpzctl run --size 2G -- %s", run->argv[0]);
 	if (*size && run->is_rewritten && *size != memory)
 		return hpzctl_fail_usage(ctl, "--size %" PRIu64 " is not the %" PRIu64 " bytes of QEMU's %s",
-		        *size, memory, run->qemu.has_memory ? "-m" : "default; say so with -m");
+			*size, memory, run->qemu.has_memory ? "-m" : "default; say so with -m");
 	if (*size == 0)
 		*size = memory;
 	return OPTIONS_GO;
@@ -99,7 +99,7 @@ static void cmd_run_choose_names(struct cmd_run *run)
 static int cmd_run_take(struct hpz *hpz, struct hpz_lease *lease, struct cmd_run_memory *ret_memory)
 {
 	struct cmd_run_memory memory = {
-	        .id = hpz_lease_get_id(lease), .size = hpz_lease_get_size(lease), .fd = -1};
+		.id = hpz_lease_get_id(lease), .size = hpz_lease_get_size(lease), .fd = -1};
 
 	if (hpz_lease_get_segment_count(lease) == 1)
 		memory.fd = hpz_lease_steal_fd(lease, 0);
@@ -117,7 +117,7 @@ static int cmd_run_take(struct hpz *hpz, struct hpz_lease *lease, struct cmd_run
 
 /* Leases for this process. Says why not. */
 static int cmd_run_lease(const struct hpzctl *ctl, const struct cmd_run *run, struct hpz **ret_hpz,
-        struct cmd_run_memory *ret_memory)
+	struct cmd_run_memory *ret_memory)
 {
 	_cleanup_hpz_ struct hpz *hpz = NULL;
 	struct hpz_lease *lease;
@@ -166,13 +166,13 @@ static int cmd_run_exec_unchanged(const struct cmd_run *run, const char *why)
 }
 
 static int cmd_run_exec_leased(
-        const struct cmd_run *run, struct hpz *hpz, const struct cmd_run_memory *memory)
+	const struct cmd_run *run, struct hpz *hpz, const struct cmd_run_memory *memory)
 {
 	char path[48];
 
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", memory->fd);
 	char **argv = run->is_rewritten ? qemu_args_rewrite(run->argv, &run->qemu, path)
-	                                : qemu_args_expand(run->argv, CMD_RUN_MARKER, path);
+					: qemu_args_expand(run->argv, CMD_RUN_MARKER, path);
 	int status = HPZCTL_RUN_FAILED;
 	if (argv) {
 		cmd_run_set_environment(memory, path);

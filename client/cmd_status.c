@@ -16,7 +16,7 @@ static void cmd_status_cleanup(struct hpz_status **status)
 #define _cleanup_status_ __attribute__((cleanup(cmd_status_cleanup)))
 
 static void cmd_status_get_pool(
-        const struct hpz_status *status, size_t index, struct hpz_pool_status *ret_pool)
+	const struct hpz_status *status, size_t index, struct hpz_pool_status *ret_pool)
 {
 	*ret_pool = (struct hpz_pool_status){.struct_size = sizeof(*ret_pool)};
 	hpz_status_get_pool(status, index, ret_pool);
@@ -60,7 +60,7 @@ static void cmd_status_print_pool_json(struct output_json *json, const struct hp
 }
 
 static void cmd_status_print_json(const struct hpz_status *status, const struct hpz_daemon_status *daemon,
-        const struct hpz_lease_list *list)
+	const struct hpz_lease_list *list)
 {
 	struct output_json json;
 
@@ -136,21 +136,21 @@ static void cmd_status_print_faults(const struct hpz_pool_status *pool)
 	if (pool->orphan_pages) {
 		output_print_text(stdout, pool->name);
 		printf(": %s of %" PRIu32 " files that are gone are held by somebody; see hpzctl leases\n",
-		        size_format(pool->orphan_pages * pool->page_size, size), pool->orphans);
+			size_format(pool->orphan_pages * pool->page_size, size), pool->orphans);
 	}
 	if (pool->retired_pages || pool->sigbus || pool->verify_hits) {
 		output_print_text(stdout, pool->name);
 		printf(": %s retired; %" PRIu32 " clean segments were not zero, %" PRIu32
 		       " times memory was broken or missing; the log says where\n",
-		        size_format(pool->retired_pages * pool->page_size, size), pool->verify_hits,
-		        pool->sigbus);
+			size_format(pool->retired_pages * pool->page_size, size), pool->verify_hits,
+			pool->sigbus);
 	}
 }
 
 static void cmd_status_print_pools(const struct hpz_status *status, uint32_t pool_count)
 {
 	static const char *const headings[] = {"POOL", ">NODE", ">PAGE", ">TARGET", ">CLEAN", ">LEASED",
-	        ">DIRTY", ">FILLING", ">HOLES", ">WAITING", ">LARGEST"};
+		">DIRTY", ">FILLING", ">HOLES", ">WAITING", ">LARGEST"};
 	struct output_table table;
 	struct hpz_pool_status pool;
 
@@ -169,7 +169,7 @@ static void cmd_status_print_pools(const struct hpz_status *status, uint32_t poo
 }
 
 static void cmd_status_print(const struct hpz_status *status, const struct hpz_daemon_status *daemon,
-        const struct hpz_lease_list *list)
+	const struct hpz_lease_list *list)
 {
 	char uptime[OUTPUT_DURATION];
 

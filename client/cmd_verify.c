@@ -37,7 +37,7 @@ static void cmd_verify_print(const struct hpz_verify_result *result)
 	char size[SIZE_TEXT];
 
 	printf("%s read, %" PRIu64 " segments; %" PRIu64 " not zero", size_format(result->bytes, size),
-	        result->segments, result->hits);
+		result->segments, result->hits);
 	if (result->left)
 		printf("; %" PRIu64 " were handed out before they were read", result->left);
 	putchar('\n');
@@ -46,7 +46,7 @@ static void cmd_verify_print(const struct hpz_verify_result *result)
 	fputs("The first: pool ", stdout);
 	output_print_text(stdout, result->hit_pool);
 	printf(", segment %" PRIu64 ", offset %" PRIu64 ". They are retired; hpzd's log has each.\n",
-	        result->hit_segment, result->hit_offset);
+		result->hit_segment, result->hit_offset);
 }
 
 int cmd_verify(struct hpzctl *ctl, int argc, char **argv)
@@ -56,8 +56,8 @@ int cmd_verify(struct hpzctl *ctl, int argc, char **argv)
 	const char *pool = NULL;
 	int64_t timeout_ms = HPZ_FOREVER;
 	const struct options_row rows[] = {
-	        {"pool", OPTIONS_TEXT, &pool, "NAME", "only this pool"},
-	        {"timeout", OPTIONS_SECONDS, &timeout_ms, "S", "give up after that (default: never)"},
+		{"pool", OPTIONS_TEXT, &pool, "NAME", "only this pool"},
+		{"timeout", OPTIONS_SECONDS, &timeout_ms, "S", "give up after that (default: never)"},
 	};
 	char **operands;
 	int count;

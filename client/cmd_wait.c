@@ -20,7 +20,7 @@ struct cmd_wait_figures {
  * anybody waits for.
  */
 static int cmd_wait_look(
-        struct hpz *hpz, const struct hpz_wait_request *request, struct cmd_wait_figures *ret_figures)
+	struct hpz *hpz, const struct hpz_wait_request *request, struct cmd_wait_figures *ret_figures)
 {
 	struct cmd_wait_figures figures = {0};
 	struct hpz_daemon_status daemon = {.struct_size = sizeof(daemon)};
@@ -37,7 +37,7 @@ static int cmd_wait_look(
 			continue;
 		figures.clean += pool.clean * pool.page_size;
 		figures.done +=
-		        (pool.clean + pool.leased - MIN(pool.returning, pool.leased)) * pool.page_size;
+			(pool.clean + pool.leased - MIN(pool.returning, pool.leased)) * pool.page_size;
 		figures.wanted += pool.target * pool.page_size;
 	}
 	hpz_status_free(status);
@@ -95,10 +95,10 @@ int cmd_wait(struct hpzctl *ctl, int argc, char **argv)
 	struct hpz_wait_request request = HPZ_WAIT_REQUEST_INIT;
 	struct cmd_wait_figures figures;
 	const struct options_row rows[] = {
-	        {"pool", OPTIONS_TEXT, &request.pool, "NAME", "only this pool"},
-	        {"clean", OPTIONS_SIZE, &request.clean, "SIZE",
-	                "until so much is clean (default: until the stock is full)"},
-	        {"timeout", OPTIONS_SECONDS, &request.timeout_ms, "S", "give up after that (default: never)"},
+		{"pool", OPTIONS_TEXT, &request.pool, "NAME", "only this pool"},
+		{"clean", OPTIONS_SIZE, &request.clean, "SIZE",
+			"until so much is clean (default: until the stock is full)"},
+		{"timeout", OPTIONS_SECONDS, &request.timeout_ms, "S", "give up after that (default: never)"},
 	};
 	char **operands;
 	int count;
@@ -142,9 +142,9 @@ int cmd_drain(struct hpzctl *ctl, int argc, char **argv)
 	bool gives_back = false;
 	int64_t timeout_ms = CMD_DRAIN_TIMEOUT_MS;
 	const struct options_row rows[] = {
-	        {"give-back", OPTIONS_FLAG, &gives_back, NULL,
-	                "also lower nr_hugepages by what hpzd raised it by"},
-	        {"timeout", OPTIONS_SECONDS, &timeout_ms, "S", "how long it may take (default: 60)"},
+		{"give-back", OPTIONS_FLAG, &gives_back, NULL,
+			"also lower nr_hugepages by what hpzd raised it by"},
+		{"timeout", OPTIONS_SECONDS, &timeout_ms, "S", "how long it may take (default: 60)"},
 	};
 	char **operands;
 	int count;

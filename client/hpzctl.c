@@ -8,19 +8,19 @@
 #include "options.h"
 
 static const struct hpzctl_verb verbs[] = {
-        {"status", cmd_status, "", "Show the pools and the leases; also what hpzctl alone does."},
-        {"lease", cmd_lease, "SIZE", "Lease memory that is already zero, as a path for mem-path=."},
-        {"release", cmd_release, "ID...", "End leases. Releasing one that has ended is success."},
-        {"leases", cmd_leases, "",
-                "List the leases, and who still holds the memory of those that have ended."},
-        {"wait", cmd_wait, "", "Wait until the stock is full, or until so much is clean."},
-        {"drain", cmd_drain, "", "Empty every pool; with leases out, list them and exit 75."},
-        {"verify", cmd_verify, "", "Read all clean memory; exit 1 when a byte of it is not zero."},
-        {"bench", cmd_bench, "NAME", "Measure a part of hpz here, without hpzd: proof."},
-        {"check", cmd_check, "",
-                "Compare hpzd's books with disk, journal and kernel; exit 1 if they differ."},
-        {"run", cmd_run, "[--] COMMAND [ARGUMENT...]",
-                "Run a command on leased memory: QEMU as it is, others with {hpz} or $HPZ_FD."},
+	{"status", cmd_status, "", "Show the pools and the leases; also what hpzctl alone does."},
+	{"lease", cmd_lease, "SIZE", "Lease memory that is already zero, as a path for mem-path=."},
+	{"release", cmd_release, "ID...", "End leases. Releasing one that has ended is success."},
+	{"leases", cmd_leases, "",
+		"List the leases, and who still holds the memory of those that have ended."},
+	{"wait", cmd_wait, "", "Wait until the stock is full, or until so much is clean."},
+	{"drain", cmd_drain, "", "Empty every pool; with leases out, list them and exit 75."},
+	{"verify", cmd_verify, "", "Read all clean memory; exit 1 when a byte of it is not zero."},
+	{"bench", cmd_bench, "NAME", "Measure a part of hpz here, without hpzd: proof."},
+	{"check", cmd_check, "",
+		"Compare hpzd's books with disk, journal and kernel; exit 1 if they differ."},
+	{"run", cmd_run, "[--] COMMAND [ARGUMENT...]",
+		"Run a command on leased memory: QEMU as it is, others with {hpz} or $HPZ_FD."},
 };
 
 /* ---- errors and the exit status ---- */
@@ -44,7 +44,7 @@ int hpzctl_fail_usage(const struct hpzctl *ctl, const char *format, ...)
 	fprintf(stderr, "hpzctl%s%s: ", ctl->verb ? " " : "", ctl->verb ? ctl->verb->name : "");
 	vfprintf(stderr, format, args);
 	fprintf(stderr, "\nhpzctl: see hpzctl %s%s--help\n", ctl->verb ? ctl->verb->name : "",
-	        ctl->verb ? " " : "");
+		ctl->verb ? " " : "");
 	va_end(args);
 	return HPZCTL_USAGE;
 }
@@ -62,39 +62,39 @@ static struct hpzctl_outcome hpzctl_explain(int error)
 		return (struct hpzctl_outcome){HPZCTL_DONE, NULL};
 	case HPZ_ERR_NO_MEMORY:
 		return (struct hpzctl_outcome){HPZCTL_LATER,
-		        "wait for clean memory with --wait SECONDS; hpzctl status shows what there is"};
+			"wait for clean memory with --wait SECONDS; hpzctl status shows what there is"};
 	case HPZ_ERR_TIMEOUT:
 		return (struct hpzctl_outcome){
-		        HPZCTL_LATER, "hpzctl status shows how far it is, hpzctl leases who holds what"};
+			HPZCTL_LATER, "hpzctl status shows how far it is, hpzctl leases who holds what"};
 	case HPZ_ERR_BUSY:
 		return (struct hpzctl_outcome){HPZCTL_LATER, "try again later"};
 	case HPZ_ERR_IN_USE:
 		return (struct hpzctl_outcome){HPZCTL_LATER, "end these leases, or their VMs, and try again"};
 	case HPZ_ERR_NOT_RUNNING:
 		return (struct hpzctl_outcome){HPZCTL_FAILED, "start it with systemctl start hpzd, or name "
-		                                              "its socket with --socket or $HPZ_SOCKET"};
+							      "its socket with --socket or $HPZ_SOCKET"};
 	case HPZ_ERR_DENIED:
 		return (struct hpzctl_outcome){HPZCTL_FAILED,
-		        "root may do everything; what others may, [access NAME] of hpzd.conf(5) says"};
+			"root may do everything; what others may, [access NAME] of hpzd.conf(5) says"};
 	case HPZ_ERR_QUOTA:
 		return (struct hpzctl_outcome){
-		        HPZCTL_LATER, "release a lease; hpzctl leases shows who still holds memory"};
+			HPZCTL_LATER, "release a lease; hpzctl leases shows who still holds memory"};
 	case HPZ_ERR_TOO_LARGE:
 		return (struct hpzctl_outcome){HPZCTL_FAILED, "hpzctl status shows how large the pools are"};
 	case HPZ_ERR_NO_POOL:
 		return (struct hpzctl_outcome){
-		        HPZCTL_FAILED, "hpzctl status lists the pools; /etc/hpz/hpzd.conf makes them"};
+			HPZCTL_FAILED, "hpzctl status lists the pools; /etc/hpz/hpzd.conf makes them"};
 	case HPZ_ERR_UNKNOWN_LEASE:
 		return (struct hpzctl_outcome){HPZCTL_FAILED, "hpzctl leases lists those that exist"};
 	case HPZ_ERR_DRAINED:
 		return (struct hpzctl_outcome){HPZCTL_FAILED, "reload or restart hpzd to fill it again"};
 	case HPZ_ERR_WITHHELD:
 		return (struct hpzctl_outcome){
-		        HPZCTL_FAILED, "look at ulimit -n, and at the security module's log"};
+			HPZCTL_FAILED, "look at ulimit -n, and at the security module's log"};
 	case HPZ_ERR_VERSION:
 	case HPZ_ERR_UNSUPPORTED:
 		return (struct hpzctl_outcome){
-		        HPZCTL_FAILED, "hpzctl --version and hpzd --version should be the same"};
+			HPZCTL_FAILED, "hpzctl --version and hpzd --version should be the same"};
 	case HPZ_ERR_LOST:
 		return (struct hpzctl_outcome){HPZCTL_FAILED, "hpzd's log says why: journalctl -u hpzd"};
 	case HPZ_ERR_SYSTEM:
@@ -179,8 +179,8 @@ static int hpzctl_run(struct hpzctl *ctl, int argc, char **argv)
 {
 	bool wants_help = false, wants_version = false;
 	const struct options_row rows[] = {
-	        {"help", OPTIONS_FLAG, &wants_help, NULL, NULL},
-	        {"version", OPTIONS_FLAG, &wants_version, NULL, NULL},
+		{"help", OPTIONS_FLAG, &wants_help, NULL, NULL},
+		{"version", OPTIONS_FLAG, &wants_version, NULL, NULL},
 	};
 	char **operands;
 	int count;

@@ -28,7 +28,7 @@ struct hpzctl {
 struct hpzctl_verb {
 	const char *name;
 	int (*run)(struct hpzctl *ctl, int argc,
-	        char **argv); /* argv begins behind the verb; returns the exit status */
+		char **argv); /* argv begins behind the verb; returns the exit status */
 	const char *operands; /* of the usage line */
 	const char *help;     /* one line */
 };
@@ -55,7 +55,7 @@ int hpzctl_fail_usage(const struct hpzctl *ctl, const char *format, ...) PRINTF(
  * `hpz` is the handle the error comes from, or NULL when there is none because the connection failed.
  */
 int hpzctl_fail(const struct hpzctl *ctl, const struct hpz *hpz, int error, const char *format, ...)
-        PRINTF(4, 5);
+	PRINTF(4, 5);
 
 /* Connects, or says why not. Returns 0 or the exit status. */
 int hpzctl_connect(const struct hpzctl *ctl, struct hpz **ret_hpz);

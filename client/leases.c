@@ -31,14 +31,14 @@ static void leases_get(const struct hpz_lease_list *list, size_t index, struct h
 }
 
 static void leases_get_segment(const struct hpz_lease_list *list, size_t index, size_t segment_index,
-        struct hpz_segment *ret_segment)
+	struct hpz_segment *ret_segment)
 {
 	*ret_segment = (struct hpz_segment){.struct_size = sizeof(*ret_segment), .path = ""};
 	hpz_list_get_segment(list, index, segment_index, ret_segment);
 }
 
 static void leases_get_holder(
-        const struct hpz_lease_list *list, size_t index, size_t holder_index, struct hpz_holder *ret_holder)
+	const struct hpz_lease_list *list, size_t index, size_t holder_index, struct hpz_holder *ret_holder)
 {
 	*ret_holder = (struct hpz_holder){.struct_size = sizeof(*ret_holder), .comm = ""};
 	hpz_list_get_holder(list, index, holder_index, ret_holder);
@@ -70,7 +70,7 @@ static void leases_print_holder_json(struct output_json *json, const struct hpz_
 }
 
 static void leases_print_lease_json(struct output_json *json, const struct hpz_lease_list *list, size_t index,
-        const struct hpz_lease_info *info)
+	const struct hpz_lease_info *info)
 {
 	output_json_number(json, "id", info->id);
 	output_json_text(json, "label", info->label);
@@ -125,7 +125,7 @@ static void leases_print_orphan_json(struct output_json *json, const struct hpz_
 }
 
 static void leases_print_list_json(
-        struct output_json *json, const struct hpz_lease_list *list, const char *key, bool orphans)
+	struct output_json *json, const struct hpz_lease_list *list, const char *key, bool orphans)
 {
 	output_json_open_list(json, key);
 	for (size_t i = 0; i < hpz_list_get_count(list); i++) {
@@ -174,9 +174,9 @@ static void leases_print_holders(FILE *file, const struct hpz_lease_list *list)
 		leases_get(list, i, &info);
 		if (info.state == HPZ_STATE_ORPHANED) {
 			fprintf(file,
-			        "\n%" PRIu64
-			        " has ended, and its file is gone, but somebody holds its memory: ",
-			        info.id);
+				"\n%" PRIu64
+				" has ended, and its file is gone, but somebody holds its memory: ",
+				info.id);
 			output_print_text(file, *info.reason ? info.reason : "it is not known how");
 			fputc('\n', file);
 		}
@@ -208,7 +208,7 @@ static void leases_print_holders(FILE *file, const struct hpz_lease_list *list)
 void leases_print_table(FILE *file, const struct hpz_lease_list *list, bool holders)
 {
 	static const char *const headings[] = {
-	        "LEASE", "STATE", ">SIZE", ">AGE", "USER", "PROCESS", "LABEL", "PATH"};
+		"LEASE", "STATE", ">SIZE", ">AGE", "USER", "PROCESS", "LABEL", "PATH"};
 	char size[SIZE_TEXT], age[OUTPUT_DURATION];
 	struct output_table table;
 

@@ -120,18 +120,18 @@ struct options_globals {
 static void options_init_globals(struct options_globals *globals, struct hpzctl *ctl)
 {
 	*globals = (struct options_globals){
-	        .rows =
-	                {
-	                        {"socket", OPTIONS_TEXT, &ctl->socket_path, "PATH",
-	                                "where hpzd listens (default $HPZ_SOCKET or " HPZ_DEFAULT_SOCKET ")"},
-	                        {"json", OPTIONS_FLAG, &ctl->json, NULL, "print JSON, for programs"},
-	                        {"help", OPTIONS_FLAG, &globals->help, NULL, "print this help"},
-	                },
+		.rows =
+			{
+				{"socket", OPTIONS_TEXT, &ctl->socket_path, "PATH",
+					"where hpzd listens (default $HPZ_SOCKET or " HPZ_DEFAULT_SOCKET ")"},
+				{"json", OPTIONS_FLAG, &ctl->json, NULL, "print JSON, for programs"},
+				{"help", OPTIONS_FLAG, &globals->help, NULL, "print this help"},
+			},
 	};
 }
 
 static const struct options_row *options_find(
-        const struct options_row *rows, size_t row_count, const char *name, size_t length)
+	const struct options_row *rows, size_t row_count, const char *name, size_t length)
 {
 	for (size_t i = 0; i < row_count; i++) {
 		if (length && strlen(rows[i].name) == length && strncmp(rows[i].name, name, length) == 0)
@@ -147,10 +147,10 @@ static void options_print_rows(const struct options_row *rows, size_t row_count)
 		const char *argument = rows[i].argument ? rows[i].argument : "";
 		bool is_optional = rows[i].type == OPTIONS_OPTIONAL_SECONDS;
 		snprintf(left, sizeof(left), "--%s%s%s%s", rows[i].name,
-		        is_optional ? "[="
-		        : *argument ? " "
-		                    : "",
-		        argument, is_optional ? "]" : "");
+			is_optional ? "[="
+			: *argument ? " "
+				    : "",
+			argument, is_optional ? "]" : "");
 		printf("  %-24s %s\n", left, rows[i].help);
 	}
 }
@@ -170,7 +170,7 @@ static int options_print_help(const struct hpzctl *ctl, const struct options_row
 	const char *operands = ctl->verb->operands;
 
 	printf("usage: hpzctl %s [OPTION...]%s%s\n%s\n\n", ctl->verb->name, *operands ? " " : "", operands,
-	        ctl->verb->help);
+		ctl->verb->help);
 	options_print(rows, row_count);
 	return HPZCTL_DONE;
 }
@@ -187,7 +187,7 @@ static const char *options_get_name(const char *word)
 
 /* Reads the value of the option at argv[*at], and moves *at to the last word of it. */
 static int options_parse_one(
-        struct hpzctl *ctl, const struct options_row *row, const char *name, int argc, char **argv, int *at)
+	struct hpzctl *ctl, const struct options_row *row, const char *name, int argc, char **argv, int *at)
 {
 	const char *equals = strchr(name, '='), *value = equals ? equals + 1 : NULL;
 
@@ -198,17 +198,17 @@ static int options_parse_one(
 	if (row->type != OPTIONS_FLAG && !value) {
 		if (*at + 1 >= argc)
 			return hpzctl_fail_usage(
-			        ctl, "--%s wants a value: %s", row->name, options_describe(row->type));
+				ctl, "--%s wants a value: %s", row->name, options_describe(row->type));
 		value = argv[++*at];
 	}
 	if (options_set_value(row, value) < 0)
 		return hpzctl_fail_usage(
-		        ctl, "--%s %s: that is not %s", row->name, value, options_describe(row->type));
+			ctl, "--%s %s: that is not %s", row->name, value, options_describe(row->type));
 	return OPTIONS_GO;
 }
 
 int options_parse(struct hpzctl *ctl, const struct options_row *rows, size_t row_count, int argc, char **argv,
-        bool stop, char ***ret_operands, int *ret_count)
+	bool stop, char ***ret_operands, int *ret_count)
 {
 	struct options_globals globals;
 	int kept = 0, i = 0;

@@ -33,7 +33,7 @@ struct options_row {
  * the first operand on is an operand: a command and its own options.
  */
 int options_parse(struct hpzctl *ctl, const struct options_row *rows, size_t row_count, int argc, char **argv,
-        bool stop, char ***ret_operands, int *ret_count);
+	bool stop, char ***ret_operands, int *ret_count);
 
 /* The operands of a verb that has none. */
 int options_refuse_operands(const struct hpzctl *ctl, char **operands, int count);

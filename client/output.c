@@ -19,11 +19,11 @@ static size_t output_get_character(const char *text, uint32_t *ret_code)
 	static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
 	const uint8_t *at = (const uint8_t *)text;
 	size_t length = at[0] < 0x80   ? 1
-	                : at[0] < 0xc0 ? 0
-	                : at[0] < 0xe0 ? 2
-	                : at[0] < 0xf0 ? 3
-	                : at[0] < 0xf8 ? 4
-	                               : 0;
+			: at[0] < 0xc0 ? 0
+			: at[0] < 0xe0 ? 2
+			: at[0] < 0xf0 ? 3
+			: at[0] < 0xf8 ? 4
+				       : 0;
 	uint32_t code = length == 1 ? at[0] : length ? at[0] & (0x7fu >> length) : 0;
 
 	for (size_t i = 1; i < length; i++) {
@@ -254,7 +254,7 @@ static size_t output_table_get_width(const struct output_table *table, size_t co
 }
 
 static void output_table_print_cell(
-        const struct output_table *table, FILE *file, size_t column, const char *text)
+	const struct output_table *table, FILE *file, size_t column, const char *text)
 {
 	bool is_right = table->headings[column][0] == '>', is_last = column + 1 == table->column_count;
 	int pad = (int)(output_table_get_width(table, column) - output_get_width(text));
@@ -294,7 +294,7 @@ const char *output_format_progress(uint64_t done, uint64_t total, char text[OUTP
 	memset(bar, '#', full);
 	bar[OUTPUT_BAR] = '\0';
 	snprintf(text, OUTPUT_PROGRESS, "[%s] %3u%%  %s of %s", bar, (unsigned)(part * 100),
-	        size_format(done, done_text), size_format(total, total_text));
+		size_format(done, done_text), size_format(total, total_text));
 	return text;
 }
 

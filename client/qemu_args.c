@@ -124,7 +124,7 @@ static bool qemu_args_read_size(const char *text, size_t length, uint64_t *ret_b
 
 	for (; i < length && text[i] >= '0' && text[i] <= '9'; i++) {
 		if (__builtin_mul_overflow(whole, 10u, &whole) ||
-		        __builtin_add_overflow(whole, (uint64_t)(text[i] - '0'), &whole))
+			__builtin_add_overflow(whole, (uint64_t)(text[i] - '0'), &whole))
 			return false;
 	}
 	if (i == 0)
@@ -141,8 +141,8 @@ static bool qemu_args_read_size(const char *text, size_t length, uint64_t *ret_b
 		return false;
 	/* QEMU cuts a broken byte off. */
 	if (__builtin_mul_overflow(whole, 1ull << shift, &bytes) ||
-	        __builtin_add_overflow(bytes, fraction * (1ull << shift) / scale, &bytes) ||
-	        bytes > INT64_MAX - QEMU_ARGS_ALIGNMENT)
+		__builtin_add_overflow(bytes, fraction * (1ull << shift) / scale, &bytes) ||
+		bytes > INT64_MAX - QEMU_ARGS_ALIGNMENT)
 		return false;
 	*ret_bytes = bytes;
 	return true;
@@ -231,34 +231,34 @@ struct qemu_args_option {
 	const char *name;
 	bool has_value;
 	const char *(*read)(
-	        const char *value, struct qemu_args *args); /* returns why to leave it alone, or NULL */
+		const char *value, struct qemu_args *args); /* returns why to leave it alone, or NULL */
 };
 
 /* Options that say something about memory; they all count, wherever they stand. */
 static const struct qemu_args_option qemu_args_options[] = {
-        {"m", true, qemu_args_read_memory},
-        {"machine", true, qemu_args_read_machine},
-        {"M", true, qemu_args_read_machine},
-        {"object", true, qemu_args_read_object},
-        {"mem-path", true, qemu_args_read_mem_path},
-        {"numa", true, qemu_args_read_numa},
-        {"readconfig", true, qemu_args_read_config},
-        {"accel", true, qemu_args_read_accel},
-        {"name", true, qemu_args_read_guest},
-        {"help", false, qemu_args_read_help},
-        {"h", false, qemu_args_read_help},
-        {"version", false, qemu_args_read_help},
-        {"audio-help", false, qemu_args_read_help},
+	{"m", true, qemu_args_read_memory},
+	{"machine", true, qemu_args_read_machine},
+	{"M", true, qemu_args_read_machine},
+	{"object", true, qemu_args_read_object},
+	{"mem-path", true, qemu_args_read_mem_path},
+	{"numa", true, qemu_args_read_numa},
+	{"readconfig", true, qemu_args_read_config},
+	{"accel", true, qemu_args_read_accel},
+	{"name", true, qemu_args_read_guest},
+	{"help", false, qemu_args_read_help},
+	{"h", false, qemu_args_read_help},
+	{"version", false, qemu_args_read_help},
+	{"audio-help", false, qemu_args_read_help},
 };
 
 /* Options without a value, of QEMU 2 to 10. All others have one. */
 static const char *const qemu_args_flags[] = {"S", "s", "alt-grab", "async-teardown", "ctrl-grab", "curses",
-        "daemonize", "enable-fips", "enable-hax", "enable-kvm", "enable-sync-profile", "full-screen",
-        "jitdump", "localtime", "mem-prealloc", "no-acpi", "no-fd-bootchk", "no-frame", "no-hpet", "no-kvm",
-        "no-kvm-irqchip", "no-kvm-pit", "no-kvm-pit-reinjection", "no-quit", "no-reboot", "no-shutdown",
-        "no-user-config", "nodefaults", "nodefconfig", "nographic", "nouserconfig", "old-param",
-        "only-migratable", "perfmap", "portrait", "preconfig", "rtc-td-hack", "sdl", "semihosting",
-        "singlestep", "snapshot", "tdf", "usb", "win2k-hack", "xen-attach", "xen-domid-restrict"};
+	"daemonize", "enable-fips", "enable-hax", "enable-kvm", "enable-sync-profile", "full-screen",
+	"jitdump", "localtime", "mem-prealloc", "no-acpi", "no-fd-bootchk", "no-frame", "no-hpet", "no-kvm",
+	"no-kvm-irqchip", "no-kvm-pit", "no-kvm-pit-reinjection", "no-quit", "no-reboot", "no-shutdown",
+	"no-user-config", "nodefaults", "nodefconfig", "nographic", "nouserconfig", "old-param",
+	"only-migratable", "perfmap", "portrait", "preconfig", "rtc-td-hack", "sdl", "semihosting",
+	"singlestep", "snapshot", "tdf", "usb", "win2k-hack", "xen-attach", "xen-domid-restrict"};
 
 /* ---- the words ---- */
 
@@ -375,14 +375,14 @@ char **qemu_args_rewrite(char *const argv[], const struct qemu_args *args, const
 	for (size_t i = 0; done && i < count; i++)
 		done = (copy[i] = strdup(argv[i])) != NULL;
 	if (!done ||
-	        asprintf(&object, "memory-backend-file,id=hpz%u,size=%llu,mem-path=%s,share=on,prealloc=on",
-	                args->backend, (unsigned long long)args->memory, mem_path) < 0)
+		asprintf(&object, "memory-backend-file,id=hpz%u,size=%llu,mem-path=%s,share=on,prealloc=on",
+			args->backend, (unsigned long long)args->memory, mem_path) < 0)
 		object = NULL;
 	if (!done || asprintf(&machine, "memory-backend=hpz%u", args->backend) < 0)
 		machine = NULL;
 	if (done && object && machine && qemu_args_append(copy, strdup("-object")) &&
-	        qemu_args_append(copy, object) && qemu_args_append(copy, strdup("-machine")) &&
-	        qemu_args_append(copy, machine))
+		qemu_args_append(copy, object) && qemu_args_append(copy, strdup("-machine")) &&
+		qemu_args_append(copy, machine))
 		return copy;
 	qemu_args_free(copy);
 	return NULL;

@@ -48,11 +48,11 @@ static bool names_all(const struct config_access *section, const struct access_p
 }
 
 void access_find_rule(
-        const struct config *config, const struct access_peer *peer, struct access_rule *ret_rule)
+	const struct config *config, const struct access_peer *peer, struct access_rule *ret_rule)
 {
 	/* What is said of somebody in particular counts before what is said of many. */
 	static bool (*const names[])(const struct config_access *section, const struct access_peer *peer) = {
-	        names_user, names_group, names_all};
+		names_user, names_group, names_all};
 	*ret_rule = (struct access_rule){.peer = *peer, .is_root = peer->uid == 0};
 	for (size_t by = 0; by < ARRAY_SIZE(names) && !ret_rule->is_root; by++) {
 		for (size_t i = 0; i < config->access_count; i++) {
@@ -98,14 +98,14 @@ static bool is_beyond(uint64_t used, uint64_t more, uint64_t limit)
 }
 
 enum access_limit access_check_quota(
-        const struct access_rule *rule, const struct access_usage *usage, uint64_t more_bytes)
+	const struct access_rule *rule, const struct access_usage *usage, uint64_t more_bytes)
 {
 	if (rule->is_root || !rule->section)
 		return ACCESS_FINE;
 	if (is_beyond(usage->leases, 1, rule->section->quota_leases))
 		return ACCESS_LEASES_REACHED;
 	return is_beyond(usage->bytes, more_bytes, rule->section->quota_bytes) ? ACCESS_BYTES_REACHED
-	                                                                       : ACCESS_FINE;
+									       : ACCESS_FINE;
 }
 
 bool access_may_connect(const struct access_rule *rule, uint64_t connections)
@@ -139,17 +139,17 @@ void access_explain_denied(const struct access_rule *rule, const char *what, cha
 	char allowed[64];
 	if (rule->section)
 		snprintf(ret_text, capacity, "uid %" PRIu32 " may not %s: [access %s] allows it %s",
-		        rule->peer.uid, what, rule->section->name,
-		        format_allowed(rule->section->allow, allowed));
+			rule->peer.uid, what, rule->section->name,
+			format_allowed(rule->section->allow, allowed));
 	else
 		snprintf(ret_text, capacity,
-		        "uid %" PRIu32 " may not %s: no access section names it or a group of it, so it may "
-		        "read status and no more",
-		        rule->peer.uid, what);
+			"uid %" PRIu32 " may not %s: no access section names it or a group of it, so it may "
+			"read status and no more",
+			rule->peer.uid, what);
 }
 
 void access_explain_quota(const struct access_rule *rule, enum access_limit limit,
-        const struct access_usage *usage, uint64_t more_bytes, char *ret_text, size_t capacity)
+	const struct access_usage *usage, uint64_t more_bytes, char *ret_text, size_t capacity)
 {
 	char asked[SIZE_TEXT], used[SIZE_TEXT], quota[SIZE_TEXT];
 	switch (limit) {
@@ -158,24 +158,24 @@ void access_explain_quota(const struct access_rule *rule, enum access_limit limi
 		break;
 	case ACCESS_LEASES_REACHED:
 		snprintf(ret_text, capacity,
-		        "uid %" PRIu32 " has %" PRIu64 " leases, and quota_leases of [access %s] is %" PRIu64
-		        "; leases whose memory is still held count",
-		        rule->peer.uid, usage->leases, rule->section->name, rule->section->quota_leases);
+			"uid %" PRIu32 " has %" PRIu64 " leases, and quota_leases of [access %s] is %" PRIu64
+			"; leases whose memory is still held count",
+			rule->peer.uid, usage->leases, rule->section->name, rule->section->quota_leases);
 		break;
 	case ACCESS_BYTES_REACHED:
 		snprintf(ret_text, capacity,
-		        "uid %" PRIu32
-		        " asks for %s and has %s, and quota_bytes of [access %s] is %s; memory that is still "
-		        "held after a release counts",
-		        rule->peer.uid, size_format(more_bytes, asked), size_format(usage->bytes, used),
-		        rule->section->name, size_format(rule->section->quota_bytes, quota));
+			"uid %" PRIu32
+			" asks for %s and has %s, and quota_bytes of [access %s] is %s; memory that is still "
+			"held after a release counts",
+			rule->peer.uid, size_format(more_bytes, asked), size_format(usage->bytes, used),
+			rule->section->name, size_format(rule->section->quota_bytes, quota));
 		break;
 	}
 }
 
 void access_explain_limit(
-        const struct access_rule *rule, const char *key, uint64_t limit, char *ret_text, size_t capacity)
+	const struct access_rule *rule, const char *key, uint64_t limit, char *ret_text, size_t capacity)
 {
 	snprintf(ret_text, capacity, "uid %" PRIu32 " has reached %s of [access %s], %" PRIu64,
-	        rule->peer.uid, key, rule->section->name, limit);
+		rule->peer.uid, key, rule->section->name, limit);
 }

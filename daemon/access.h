@@ -28,7 +28,7 @@ struct access_rule {
 };
 
 void access_find_rule(
-        const struct config *config, const struct access_peer *peer, struct access_rule *ret_rule);
+	const struct config *config, const struct access_peer *peer, struct access_rule *ret_rule);
 
 /* Whether at least one of these CONFIG_ALLOW_* is allowed. */
 bool access_may(const struct access_rule *rule, unsigned any_of);
@@ -49,7 +49,7 @@ enum access_limit {
 	ACCESS_BYTES_REACHED,
 };
 enum access_limit access_check_quota(
-        const struct access_rule *rule, const struct access_usage *usage, uint64_t more_bytes);
+	const struct access_rule *rule, const struct access_usage *usage, uint64_t more_bytes);
 /* Whether one more may be, with so many there already. */
 bool access_may_connect(const struct access_rule *rule, uint64_t connections);
 bool access_may_wait(const struct access_rule *rule, uint64_t requests);
@@ -57,8 +57,8 @@ bool access_may_wait(const struct access_rule *rule, uint64_t requests);
 /* Sentences for a refusal, cut to the capacity. `what` is a verb with its object, as "drain". */
 void access_explain_denied(const struct access_rule *rule, const char *what, char *ret_text, size_t capacity);
 void access_explain_quota(const struct access_rule *rule, enum access_limit limit,
-        const struct access_usage *usage, uint64_t more_bytes, char *ret_text, size_t capacity);
+	const struct access_usage *usage, uint64_t more_bytes, char *ret_text, size_t capacity);
 void access_explain_limit(
-        const struct access_rule *rule, const char *key, uint64_t limit, char *ret_text, size_t capacity);
+	const struct access_rule *rule, const char *key, uint64_t limit, char *ret_text, size_t capacity);
 
 #endif

@@ -76,11 +76,11 @@ static void free_list(struct books_list *list)
 }
 
 static struct books_finding *add_finding(struct books_run *run, uint32_t kind, uint32_t severity,
-        const struct pool *pool, const char *key, const char *format, ...) PRINTF(6, 7);
+	const struct pool *pool, const char *key, const char *format, ...) PRINTF(6, 7);
 
 /* Never NULL: what there is no room for is counted, and written to a place that nobody reads. */
 static struct books_finding *add_finding(struct books_run *run, uint32_t kind, uint32_t severity,
-        const struct pool *pool, const char *key, const char *format, ...)
+	const struct pool *pool, const char *key, const char *format, ...)
 {
 	static struct books_finding nowhere;
 	struct books_list *list = &run->now;
@@ -125,7 +125,7 @@ static void keep_confirmed(struct books_run *run)
 	for (size_t i = 0; i < run->now.count; i++) {
 		const struct books_finding *finding = &run->now.findings[i];
 		if (!bsearch(finding, run->first.findings, run->first.count, sizeof *finding,
-		            compare_findings))
+			    compare_findings))
 			continue;
 		run->now.findings[kept++] = *finding;
 	}
@@ -137,8 +137,7 @@ static void keep_confirmed(struct books_run *run)
 static const char *check_pool_counts(const struct pool *pool, char ret_text[320])
 {
 	uint64_t segments[SEGMENT_STATE_COUNT] = {0}, pages[SEGMENT_STATE_COUNT] = {0};
-	LIST_FOR_EACH(pos, &pool->classes)
-	{
+	LIST_FOR_EACH (pos, &pool->classes) {
 		const struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
 		for (size_t i = 0; i < SEGMENT_STATE_COUNT; i++) {
 			segments[i] += class->counts[i];
@@ -149,19 +148,19 @@ static const char *check_pool_counts(const struct pool *pool, char ret_text[320]
 		if (segments[i] == pool->segments[i])
 			continue;
 		snprintf(ret_text, 320, "pool %s: %" PRIu64 " segments are %s, but its classes have %" PRIu64,
-		        pool->name, pool->segments[i], segment_get_state_name((enum segment_state)i),
-		        segments[i]);
+			pool->name, pool->segments[i], segment_get_state_name((enum segment_state)i),
+			segments[i]);
 		return ret_text;
 	}
 	/* Clean is whole, so pages and lengths must agree; what is being filled has at most its length. */
 	if (pool->pages[SEGMENT_CLEAN] == pages[SEGMENT_CLEAN] &&
-	        pool->pages[SEGMENT_FILLING] <= pages[SEGMENT_FILLING])
+		pool->pages[SEGMENT_FILLING] <= pages[SEGMENT_FILLING])
 		return NULL;
 	snprintf(ret_text, 320,
-	        "pool %s: %" PRIu64 " pages are clean in segments of %" PRIu64 ", %" PRIu64
-	        " are being filled in segments of %" PRIu64,
-	        pool->name, pool->pages[SEGMENT_CLEAN], pages[SEGMENT_CLEAN], pool->pages[SEGMENT_FILLING],
-	        pages[SEGMENT_FILLING]);
+		"pool %s: %" PRIu64 " pages are clean in segments of %" PRIu64 ", %" PRIu64
+		" are being filled in segments of %" PRIu64,
+		pool->name, pool->pages[SEGMENT_CLEAN], pages[SEGMENT_CLEAN], pool->pages[SEGMENT_FILLING],
+		pages[SEGMENT_FILLING]);
 	return ret_text;
 }
 
@@ -177,7 +176,7 @@ static const char *check_counts(const struct reconcile *reconcile, char ret_text
 	if (leased == reconcile->leases->segments_out)
 		return NULL;
 	snprintf(ret_text, 320, "%" PRIu64 " segments are leased, but leases have %" PRIu64, leased,
-	        reconcile->leases->segments_out);
+		reconcile->leases->segments_out);
 	return ret_text;
 }
 
@@ -212,7 +211,7 @@ struct names {
 static int compare_segments(const void *a, const void *b)
 {
 	const struct pool_segment *x = *(struct pool_segment *const *)a,
-	                          *y = *(struct pool_segment *const *)b;
+				  *y = *(struct pool_segment *const *)b;
 	return (x->id > y->id) - (x->id < y->id);
 }
 
@@ -224,8 +223,8 @@ static struct pool_segment *find_named(const struct names *names, const char *te
 		return NULL;
 	struct pool_segment wanted = {.id = name.id}, *pointer = &wanted;
 	struct pool_segment **found = names->count == 0 ? NULL
-	                                                : bsearch(&pointer, names->segments, names->count,
-	                                                          sizeof *names->segments, compare_segments);
+							: bsearch(&pointer, names->segments, names->count,
+								  sizeof *names->segments, compare_segments);
 	if (!found)
 		return NULL;
 	pool_get_segment_name(*found, exact);
@@ -245,7 +244,7 @@ static int on_name(const char *text, void *user)
 	char key[SEGMENT_NAME_MAX + 32];
 	snprintf(key, sizeof key, "%s/%.100s", state, text);
 	struct books_finding *finding = add_finding(run, HPZ_FINDING_FOREIGN, HPZ_SEVERITY_DIFFERENCE,
-	        names->pool, key, "%s/%.200s is in no book of hpzd", state, text);
+		names->pool, key, "%s/%.200s is in no book of hpzd", state, text);
 	finding->dir = names->pool->dirs.fds[run->state];
 	snprintf(finding->name, sizeof finding->name, "%s", text);
 	return 0;
@@ -258,8 +257,8 @@ static void report_missing(struct books_run *run, const struct pool_segment *seg
 	pool_get_segment_name(segment, name);
 	snprintf(key, sizeof key, "%s/%s", state, name);
 	struct books_finding *finding = add_finding(run, HPZ_FINDING_MISSING, HPZ_SEVERITY_DIFFERENCE,
-	        segment->pool, key, "%s/%s is gone, but hpzd counts its %" PRIu64 " pages", state, name,
-	        segment->allocated);
+		segment->pool, key, "%s/%s is gone, but hpzd counts its %" PRIu64 " pages", state, name,
+		segment->allocated);
 	finding->segment = segment->id;
 }
 
@@ -269,14 +268,12 @@ static void check_names(struct books_run *run, struct pool *pool)
 	struct names names = {.run = run, .pool = pool};
 	size_t at = 0;
 	_cleanup_free_ struct pool_segment **segments =
-	        calloc(MAX(pool->segments[run->state], 1u), sizeof *segments);
+		calloc(MAX(pool->segments[run->state], 1u), sizeof *segments);
 	if (!segments)
 		return;
-	POOL_FOR_EACH(pos, pool)
-	{
+	POOL_FOR_EACH (pos, pool) {
 		struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
-		LIST_FOR_EACH(entry, &class->segments[run->state])
-		{
+		LIST_FOR_EACH (entry, &class->segments[run->state]) {
 			if (at < pool->segments[run->state])
 				segments[at++] = CONTAINER_OF(entry, struct pool_segment, link);
 		}
@@ -288,8 +285,8 @@ static void check_names(struct books_run *run, struct pool *pool)
 	int r = segment_scan(&pool->dirs, run->state, on_name, &names);
 	if (r < 0) {
 		add_finding(run, HPZ_FINDING_MISSING, HPZ_SEVERITY_DIFFERENCE, pool,
-		        segment_get_state_name(run->state), "%s/ cannot be read: %s",
-		        segment_get_state_name(run->state), strerror(-r));
+			segment_get_state_name(run->state), "%s/ cannot be read: %s",
+			segment_get_state_name(run->state), strerror(-r));
 		return;
 	}
 	for (size_t i = 0; i < at; i++) {
@@ -307,52 +304,52 @@ static bool is_shielded(const struct segment_stat *st)
 }
 
 static void check_leased_file(struct books_run *run, const struct pool_segment *segment, const char *key,
-        const struct segment_stat *st)
+	const struct segment_stat *st)
 {
 	const struct lease *lease = lease_find(run->books->reconcile->leases, segment->lease);
 	if (!lease || lease->state == HPZ_STATE_RETURNING)
 		return; /* STEP_LEASES; its shields go up sooner or later */
 	bool is_private = lease->deliver == HPZ_DELIVER_FD && !(lease->flags & HPZ_LEASE_REOPENABLE) &&
-	                  !lease->is_unknown;
+			  !lease->is_unknown;
 	if (is_private && !is_shielded(st))
 		add_finding(run, HPZ_FINDING_WRONG, HPZ_SEVERITY_DIFFERENCE, segment->pool, key,
-		        "%s is to be root's, mode 0, with one link, but is uid %u's, mode %04o, with "
-		        "%" PRIu64,
-		        key, (unsigned)st->uid, (unsigned)st->mode, st->links);
+			"%s is to be root's, mode 0, with one link, but is uid %u's, mode %04o, with "
+			"%" PRIu64,
+			key, (unsigned)st->uid, (unsigned)st->mode, st->links);
 	if (st->pages < segment->given)
 		add_finding(run, HPZ_FINDING_WRONG, HPZ_SEVERITY_NOTICE, segment->pool, key,
-		        "%s was cut to %" PRIu64 " pages by its holder, who was given %" PRIu64, key,
-		        st->pages, segment->given);
+			"%s was cut to %" PRIu64 " pages by its holder, who was given %" PRIu64, key,
+			st->pages, segment->given);
 	if (st->pages > segment->pages || st->allocated > segment->pages)
 		add_finding(run, HPZ_FINDING_WRONG, HPZ_SEVERITY_NOTICE, segment->pool, key,
-		        "%s was grown to %" PRIu64 " pages by its holder, %" PRIu64
-		        " of them allocated; it was given %" PRIu64,
-		        key, st->pages, st->allocated, segment->given);
+			"%s was grown to %" PRIu64 " pages by its holder, %" PRIu64
+			" of them allocated; it was given %" PRIu64,
+			key, st->pages, st->allocated, segment->given);
 }
 
 static void check_own_file(
-        struct books_run *run, struct pool_segment *segment, const char *key, const struct segment_stat *st)
+	struct books_run *run, struct pool_segment *segment, const char *key, const struct segment_stat *st)
 {
 	struct books_finding *finding;
 	if (segment->is_busy)
 		return; /* a worker changes it just now */
 	if (!is_shielded(st)) {
 		finding = add_finding(run, HPZ_FINDING_WRONG, HPZ_SEVERITY_DIFFERENCE, segment->pool, key,
-		        "%s is to be root's, mode 0, with one link, but is uid %u's, mode %04o, with "
-		        "%" PRIu64,
-		        key, (unsigned)st->uid, (unsigned)st->mode, st->links);
+			"%s is to be root's, mode 0, with one link, but is uid %u's, mode %04o, with "
+			"%" PRIu64,
+			key, (unsigned)st->uid, (unsigned)st->mode, st->links);
 		finding->segment = segment->id;
 	}
 	if (segment->state == SEGMENT_CLEAN && st->pages != segment->pages) {
 		finding = add_finding(run, HPZ_FINDING_WRONG, HPZ_SEVERITY_DIFFERENCE, segment->pool, key,
-		        "%s is to have %" PRIu64 " pages, but is %" PRIu64 " long", key, segment->pages,
-		        st->pages);
+			"%s is to have %" PRIu64 " pages, but is %" PRIu64 " long", key, segment->pages,
+			st->pages);
 		finding->segment = segment->id;
 	}
 	if (st->allocated != segment->allocated) {
 		finding = add_finding(run, HPZ_FINDING_BLOCKS, HPZ_SEVERITY_DIFFERENCE, segment->pool, key,
-		        "%s has %" PRIu64 " pages of the kernel, but hpzd counts %" PRIu64, key,
-		        st->allocated, segment->allocated);
+			"%s has %" PRIu64 " pages of the kernel, but hpzd counts %" PRIu64, key,
+			st->allocated, segment->allocated);
 		finding->segment = segment->id;
 	}
 }
@@ -380,12 +377,10 @@ static void check_file(struct books_run *run, struct pool_segment *segment)
 static bool check_some_files(struct books_run *run, struct pool *pool)
 {
 	unsigned left = SLICE_FILES;
-	POOL_FOR_EACH(pos, pool)
-	{
+	POOL_FOR_EACH (pos, pool) {
 		struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
 		for (size_t i = 0; i < SEGMENT_STATE_COUNT; i++) {
-			LIST_FOR_EACH(entry, &class->segments[i])
-			{
+			LIST_FOR_EACH (entry, &class->segments[i]) {
 				struct pool_segment *segment = CONTAINER_OF(entry, struct pool_segment, link);
 				if (segment->stamp == run->stamp)
 					continue;
@@ -413,15 +408,15 @@ static void check_lease(struct books_run *run, const struct lease *lease)
 		out++;
 		if (segment->lease != lease->id || segment->index != i || segment->state != SEGMENT_LEASED)
 			add_finding(run, HPZ_FINDING_COUNTS, HPZ_SEVERITY_DIFFERENCE, segment->pool, key,
-			        "lease %" PRIu64 " has segment %" PRIu64
-			        ", which is %s and of lease %" PRIu64,
-			        lease->id, segment->id, segment_get_state_name(segment->state),
-			        segment->lease);
+				"lease %" PRIu64 " has segment %" PRIu64
+				", which is %s and of lease %" PRIu64,
+				lease->id, segment->id, segment_get_state_name(segment->state),
+				segment->lease);
 	}
 	if (out != lease->segments_out)
 		add_finding(run, HPZ_FINDING_COUNTS, HPZ_SEVERITY_DIFFERENCE, NULL, key,
-		        "lease %" PRIu64 " counts %zu segments, but has %zu", lease->id, lease->segments_out,
-		        out);
+			"lease %" PRIu64 " counts %zu segments, but has %zu", lease->id, lease->segments_out,
+			out);
 }
 
 static void check_leases(struct books_run *run)
@@ -432,17 +427,16 @@ static void check_leases(struct books_run *run)
 	const char *wrong = check_counts(reconcile, text);
 	if (wrong)
 		add_finding(run, HPZ_FINDING_COUNTS, HPZ_SEVERITY_DIFFERENCE, NULL, "counts", "%s", wrong);
-	LIST_FOR_EACH(pos, &reconcile->leases->leases)
-	{
+	LIST_FOR_EACH (pos, &reconcile->leases->leases) {
 		check_lease(run, LEASE_OF(pos));
 		run->leases++;
 		unknown += LEASE_OF(pos)->is_unknown;
 	}
 	if (unknown > 0)
 		add_finding(run, HPZ_FINDING_JOURNAL, HPZ_SEVERITY_NOTICE, NULL, "unknown",
-		        "%" PRIu64 " leases are in no journal: their owners are not known, and they end when "
-		        "nobody has them any more",
-		        unknown);
+			"%" PRIu64 " leases are in no journal: their owners are not known, and they end when "
+			"nobody has them any more",
+			unknown);
 }
 
 /* ---- the journal ---- */
@@ -457,7 +451,7 @@ static void read_journal(uv_work_t *work)
 {
 	struct books_run *run = work->data;
 	run->error = journal_read(
-	        run->journal_fd, run->journal_bytes, run->boot_id, read_journal_record, &run->shadow);
+		run->journal_fd, run->journal_bytes, run->boot_id, read_journal_record, &run->shadow);
 }
 
 static void compare_lease(struct books_run *run, struct expected *expected)
@@ -467,20 +461,20 @@ static void compare_lease(struct books_run *run, struct expected *expected)
 	snprintf(key, sizeof key, "lease %" PRIu64, expected->id);
 	if (!lease)
 		add_finding(run, HPZ_FINDING_JOURNAL, HPZ_SEVERITY_DIFFERENCE, NULL, key,
-		        "lease %" PRIu64 " is not in the journal", expected->id);
+			"lease %" PRIu64 " is not in the journal", expected->id);
 	else if (lease->uid != expected->uid || lease->pid != expected->pid ||
-	         (uint32_t)lease->state != expected->state)
+		 (uint32_t)lease->state != expected->state)
 		add_finding(run, HPZ_FINDING_JOURNAL, HPZ_SEVERITY_DIFFERENCE, NULL, key,
-		        "lease %" PRIu64 " is uid %" PRIu32 "'s, of process %" PRId32 " and in state %" PRIu32
-		        ", but for the journal uid %" PRIu32 "'s, of process %" PRId32
-		        " and in state %" PRIu32,
-		        expected->id, expected->uid, expected->pid, expected->state, lease->uid, lease->pid,
-		        (uint32_t)lease->state);
+			"lease %" PRIu64 " is uid %" PRIu32 "'s, of process %" PRId32 " and in state %" PRIu32
+			", but for the journal uid %" PRIu32 "'s, of process %" PRId32
+			" and in state %" PRIu32,
+			expected->id, expected->uid, expected->pid, expected->state, lease->uid, lease->pid,
+			(uint32_t)lease->state);
 	else if (expected->segment && lease->segment_count > 0 && lease->recorded &&
-	         lease->recorded[0].segment != expected->segment)
+		 lease->recorded[0].segment != expected->segment)
 		add_finding(run, HPZ_FINDING_JOURNAL, HPZ_SEVERITY_DIFFERENCE, NULL, key,
-		        "lease %" PRIu64 " has segment %" PRIu64 ", but for the journal %" PRIu64,
-		        expected->id, expected->segment, lease->recorded[0].segment);
+			"lease %" PRIu64 " has segment %" PRIu64 ", but for the journal %" PRIu64,
+			expected->id, expected->segment, lease->recorded[0].segment);
 }
 
 static int compare_expected(const void *a, const void *b)
@@ -494,16 +488,15 @@ static void compare_journal(struct books_run *run)
 {
 	for (size_t i = 0; i < run->expected_count; i++)
 		compare_lease(run, &run->expected[i]);
-	LIST_FOR_EACH(pos, &run->shadow.leases)
-	{
+	LIST_FOR_EACH (pos, &run->shadow.leases) {
 		struct expected wanted = {.id = LEASE_OF(pos)->id};
 		char key[64];
 		snprintf(key, sizeof key, "lease %" PRIu64, wanted.id);
 		if (run->expected_count > 0 &&
-		        bsearch(&wanted, run->expected, run->expected_count, sizeof wanted, compare_expected))
+			bsearch(&wanted, run->expected, run->expected_count, sizeof wanted, compare_expected))
 			continue;
 		add_finding(run, HPZ_FINDING_JOURNAL, HPZ_SEVERITY_DIFFERENCE, NULL, key,
-		        "the journal has lease %" PRIu64 ", which hpzd does not know", wanted.id);
+			"the journal has lease %" PRIu64 ", which hpzd does not know", wanted.id);
 	}
 }
 
@@ -528,7 +521,7 @@ static void on_journal_read(uv_work_t *work, int status)
 	struct books *books = run->books;
 	if (run->error < 0)
 		add_finding(run, HPZ_FINDING_JOURNAL, HPZ_SEVERITY_DIFFERENCE, NULL, "journal",
-		        "the journal cannot be read: %s", strerror(-run->error));
+			"the journal cannot be read: %s", strerror(-run->error));
 	else if (status == 0)
 		compare_journal(run);
 	free_journal(run);
@@ -550,17 +543,16 @@ static int expect_leases(struct books_run *run)
 	run->expected_count = 0;
 	if (!run->expected)
 		return -ENOMEM;
-	LIST_FOR_EACH(pos, &leases->leases)
-	{
+	LIST_FOR_EACH (pos, &leases->leases) {
 		const struct lease *lease = LEASE_OF(pos);
 		if (lease->is_unknown || run->expected_count == leases->count)
 			continue;
 		run->expected[run->expected_count++] = (struct expected){
-		        .id = lease->id,
-		        .segment = lease->segment_count && lease->segments[0] ? lease->segments[0]->id : 0,
-		        .state = lease->state,
-		        .uid = lease->uid,
-		        .pid = lease->pid,
+			.id = lease->id,
+			.segment = lease->segment_count && lease->segments[0] ? lease->segments[0]->id : 0,
+			.state = lease->state,
+			.uid = lease->uid,
+			.pid = lease->pid,
 		};
 	}
 	return 0;
@@ -591,8 +583,7 @@ static int start_journal(struct books_run *run)
 
 static const struct lease *find_token(const struct books_run *run, const char *token)
 {
-	LIST_FOR_EACH(pos, &run->books->reconcile->leases->leases)
-	{
+	LIST_FOR_EACH (pos, &run->books->reconcile->leases->leases) {
 		const struct lease *lease = LEASE_OF(pos);
 		if (lease->has_token && memcmp(lease->token, token, SEGMENT_TOKEN) == 0)
 			return lease;
@@ -621,7 +612,7 @@ static int on_out(const char *text, void *user)
 		return 0;
 	}
 	struct books_finding *finding = add_finding(run, HPZ_FINDING_OUT, HPZ_SEVERITY_DIFFERENCE, NULL, text,
-	        "%s/hpz-out/%.150s is nothing of hpzd", get_store(run)->path, text);
+		"%s/hpz-out/%.150s is nothing of hpzd", get_store(run)->path, text);
 	finding->dir = get_store(run)->out_fd;
 	snprintf(finding->name, sizeof finding->name, "%s", text);
 	return 0;
@@ -660,7 +651,7 @@ static int on_link(const char *text, void *user)
 	char key[SEGMENT_NAME_MAX + 32];
 	snprintf(key, sizeof key, "%.*s/%.64s", SEGMENT_TOKEN, links->lease->token, text);
 	struct books_finding *finding = add_finding(links->run, HPZ_FINDING_OUT, HPZ_SEVERITY_DIFFERENCE,
-	        NULL, key, "%s/hpz-out/%s is no link of lease %" PRIu64, store->path, key, links->lease->id);
+		NULL, key, "%s/hpz-out/%s is no link of lease %" PRIu64, store->path, key, links->lease->id);
 	finding->dir = store->out_fd;
 	memcpy(finding->inside, links->lease->token, SEGMENT_TOKEN);
 	snprintf(finding->name, sizeof finding->name, "%s", text);
@@ -673,7 +664,7 @@ static void check_links(struct books_run *run, const char *token)
 	struct segment_store *store = get_store(run);
 	if (!links.lease) {
 		struct books_finding *finding = add_finding(run, HPZ_FINDING_OUT, HPZ_SEVERITY_DIFFERENCE,
-		        NULL, token, "%s/hpz-out/%s belongs to no lease", store->path, token);
+			NULL, token, "%s/hpz-out/%s belongs to no lease", store->path, token);
 		finding->dir = store->out_fd;
 		snprintf(finding->name, sizeof finding->name, "%s", token);
 		return;
@@ -683,8 +674,8 @@ static void check_links(struct books_run *run, const char *token)
 	int r = segment_scan_out_dir(store, token, on_link, &links);
 	if (r == 0 && links.found < links.lease->segments_out)
 		add_finding(run, HPZ_FINDING_OUT, HPZ_SEVERITY_DIFFERENCE, NULL, token,
-		        "%s/hpz-out/%s has %" PRIu64 " links of the %zu of lease %" PRIu64, store->path,
-		        token, links.found, links.lease->segments_out, links.lease->id);
+			"%s/hpz-out/%s has %" PRIu64 " links of the %zu of lease %" PRIu64, store->path,
+			token, links.found, links.lease->segments_out, links.lease->id);
 }
 
 /* Leases whose directory is not there at all. */
@@ -709,21 +700,20 @@ static void check_out(struct books_run *run)
 	int r = segment_scan_out_dir(store, ".", on_out, run);
 	if (r < 0) {
 		add_finding(run, HPZ_FINDING_OUT, HPZ_SEVERITY_DIFFERENCE, NULL, store->path,
-		        "%s/hpz-out cannot be read: %s", store->path, strerror(-r));
+			"%s/hpz-out cannot be read: %s", store->path, strerror(-r));
 		return;
 	}
 	qsort(run->tokens, run->token_count, sizeof *run->tokens, compare_tokens);
-	LIST_FOR_EACH(pos, &run->books->reconcile->leases->leases)
-	{
+	LIST_FOR_EACH (pos, &run->books->reconcile->leases->leases) {
 		const struct lease *lease = LEASE_OF(pos);
 		char token[SEGMENT_TOKEN + 1] = "";
 		if (!lease->has_token || lease->state == HPZ_STATE_RETURNING || !is_on_store(lease, store))
 			continue;
 		memcpy(token, lease->token, SEGMENT_TOKEN);
 		if (run->token_count == 0 ||
-		        !bsearch(token, run->tokens, run->token_count, sizeof *run->tokens, compare_tokens))
+			!bsearch(token, run->tokens, run->token_count, sizeof *run->tokens, compare_tokens))
 			add_finding(run, HPZ_FINDING_OUT, HPZ_SEVERITY_DIFFERENCE, NULL, token,
-			        "%s/hpz-out/%s of lease %" PRIu64 " is gone", store->path, token, lease->id);
+				"%s/hpz-out/%s of lease %" PRIu64 " is gone", store->path, token, lease->id);
 	}
 }
 
@@ -737,18 +727,16 @@ static void check_kernel(struct books_run *run, struct pool *pool)
 	int r = host_get_counters(reconcile->host, pool->config.node, pool->config.page_size, &kernel);
 	if (r < 0) {
 		add_finding(run, HPZ_FINDING_KERNEL, HPZ_SEVERITY_DIFFERENCE, pool, "counters",
-		        "the kernel's counters cannot be read: %s", strerror(-r));
+			"the kernel's counters cannot be read: %s", strerror(-r));
 		return;
 	}
 	/* Counted between two looks at the kernel: what comes or goes meanwhile is in one of them. */
 	uint64_t in_use = kernel.nr - MIN(kernel.nr, kernel.free);
-	POOL_FOR_EACH(pos, pool)
-	{
+	POOL_FOR_EACH (pos, pool) {
 		struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
-		LIST_FOR_EACH(entry, &class->segments[SEGMENT_FILLING])
-		pool_refresh(CONTAINER_OF(entry, struct pool_segment, link));
-		LIST_FOR_EACH(entry, &class->segments[SEGMENT_LEASED])
-		{
+		LIST_FOR_EACH (entry, &class->segments[SEGMENT_FILLING])
+			pool_refresh(CONTAINER_OF(entry, struct pool_segment, link));
+		LIST_FOR_EACH (entry, &class->segments[SEGMENT_LEASED]) {
 			struct pool_segment *segment = CONTAINER_OF(entry, struct pool_segment, link);
 			if (pool_refresh(segment) == -ENOENT)
 				vanished += segment->allocated; /* a helper unlinks it right now */
@@ -760,14 +748,14 @@ static void check_kernel(struct books_run *run, struct pool *pool)
 		in_use = MAX(in_use, kernel.nr - MIN(kernel.nr, kernel.free));
 	if (in_use < held)
 		add_finding(run, HPZ_FINDING_KERNEL, HPZ_SEVERITY_DIFFERENCE, pool, "held",
-		        "hpzd counts %" PRIu64 " pages, but of the kernel's %" PRIu64 " only %" PRIu64
-		        " are in use",
-		        held, kernel.nr, kernel.nr - MIN(kernel.nr, kernel.free));
+			"hpzd counts %" PRIu64 " pages, but of the kernel's %" PRIu64 " only %" PRIu64
+			" are in use",
+			held, kernel.nr, kernel.nr - MIN(kernel.nr, kernel.free));
 	if (kernel.free - MIN(kernel.free, kernel.resv) < holes)
 		add_finding(run, HPZ_FINDING_KERNEL, HPZ_SEVERITY_NOTICE, pool, "owed",
-		        "holders punched %" PRIu64 " pages and may touch them again, but the kernel has only "
-		        "%" PRIu64 " free",
-		        holes, kernel.free - MIN(kernel.free, kernel.resv));
+			"holders punched %" PRIu64 " pages and may touch them again, but the kernel has only "
+			"%" PRIu64 " free",
+			holes, kernel.free - MIN(kernel.free, kernel.resv));
 }
 
 /* ---- repair ---- */
@@ -779,14 +767,12 @@ static struct pool_segment *find_segment(const struct books_run *run, const stru
 		struct pool *pool = reconcile->pools[i];
 		if (strcmp(pool->name, finding->pool) != 0)
 			continue;
-		POOL_FOR_EACH(pos, pool)
-		{
+		POOL_FOR_EACH (pos, pool) {
 			struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
 			for (size_t state = 0; state < SEGMENT_STATE_COUNT; state++) {
-				LIST_FOR_EACH(entry, &class->segments[state])
-				{
+				LIST_FOR_EACH (entry, &class->segments[state]) {
 					struct pool_segment *segment =
-					        CONTAINER_OF(entry, struct pool_segment, link);
+						CONTAINER_OF(entry, struct pool_segment, link);
 					if (segment->id == finding->segment)
 						return segment;
 				}
@@ -806,7 +792,7 @@ static void on_removed(struct crew_job *job, const struct worker_done *done, voi
 		run->now.findings[index].is_repaired = true;
 	else
 		log_warning("books: %s: it cannot be removed: %s", run->now.findings[index].text,
-		        strerror(-done->error));
+			strerror(-done->error));
 	if (!books->is_stopping)
 		uv_timer_start(&books->timer, on_slice, 0, 0);
 }
@@ -817,8 +803,8 @@ static void remove_name(struct books_run *run, size_t index)
 	struct books_finding *finding = &run->now.findings[index];
 	struct crew_job *job = crew_new_job(WORKER_HELPER, WORKER_REMOVE);
 	int dir = finding->inside[0] ? openat(finding->dir, finding->inside,
-	                                       O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
-	                             : fcntl(finding->dir, F_DUPFD_CLOEXEC, 3);
+					       O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+				     : fcntl(finding->dir, F_DUPFD_CLOEXEC, 3);
 	if (!job || dir < 0 || strlen(finding->name) >= sizeof job->wire.name) {
 		close_fd(dir);
 		if (job)
@@ -859,7 +845,7 @@ static bool is_held(const struct books_run *run, const char *name)
 	for (size_t i = 0; i < reconcile->pool_count; i++) {
 		const struct pool *pool = reconcile->pools[i];
 		if (strcmp(pool->name, name) == 0 && host_get_counters(reconcile->host, pool->config.node,
-		                                             pool->config.page_size, &kernel) == 0)
+							     pool->config.page_size, &kernel) == 0)
 			return kernel.nr - MIN(kernel.nr, kernel.free) >= pool_get_total(pool);
 	}
 	return false;
@@ -895,7 +881,7 @@ static void finish(struct books_run *run)
 			continue;
 		differences++;
 		log_error("check: %s%s%s%s", finding->pool[0] ? "pool " : "", finding->pool,
-		        finding->pool[0] ? ": " : "", finding->text);
+			finding->pool[0] ? ": " : "", finding->text);
 		if (finding->is_repaired)
 			log_info("check: repaired: %s", finding->text);
 		else if (left++ == 0)
@@ -905,10 +891,10 @@ static void finish(struct books_run *run)
 	books->message[0] = '\0';
 	if (left > 0)
 		snprintf(books->message, sizeof books->message,
-		        "the last check found %zu differences that are not repaired: %s", left, first);
+			"the last check found %zu differences that are not repaired: %s", left, first);
 	else if (books->counts[0])
 		snprintf(
-		        books->message, sizeof books->message, "the books do not balance: %s", books->counts);
+			books->message, sizeof books->message, "the books do not balance: %s", books->counts);
 	free_list(&books->results);
 	books->results = run->now;
 	run->now = (struct books_list){0};
@@ -1022,7 +1008,7 @@ static bool do_slice(struct books_run *run)
 		if (r == 0)
 			return false;
 		add_finding(run, HPZ_FINDING_JOURNAL, HPZ_SEVERITY_DIFFERENCE, NULL, "journal",
-		        "the journal cannot be read: %s", strerror(-r));
+			"the journal cannot be read: %s", strerror(-r));
 		run->step++;
 		return true;
 	case STEP_OUT:
@@ -1076,7 +1062,7 @@ void books_restart(struct books *books)
 		return;
 	run->repairs = false;
 	if (run->is_confirmed) /* only answers of helpers are awaited, and these have descriptors of their own
-	                        */
+				*/
 		return;
 	if (run->step == STEP_JOURNAL && run->journal_fd >= 0)
 		run->is_stale = true;
@@ -1087,7 +1073,7 @@ void books_restart(struct books *books)
 /* ---- life ---- */
 
 void books_init(struct books *books, uv_loop_t *loop, struct reconcile *reconcile,
-        void (*checked)(void *user), void *user)
+	void (*checked)(void *user), void *user)
 {
 	*books = (struct books){.reconcile = reconcile, .checked = checked, .user = user};
 	uv_timer_init(loop, &books->timer);

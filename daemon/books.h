@@ -58,7 +58,7 @@ struct books {
 
 /* `checked` is called when a whole look is over; its results stay until the next one begins. */
 void books_init(struct books *books, uv_loop_t *loop, struct reconcile *reconcile,
-        void (*checked)(void *user), void *user);
+	void (*checked)(void *user), void *user);
 /* Closes its handle; what is under way is not answered any more. */
 void books_stop(struct books *books);
 void books_deinit(struct books *books);

@@ -23,7 +23,7 @@
 struct config_key;
 /* 0 or -EINVAL with a reason. `pool` is the pool so far, NULL outside of one. */
 typedef int (*parse_fn)(const struct config_key *key, const char *text, const struct config_pool *pool,
-        void *ret_value, char why[WHY_MAX]);
+	void *ret_value, char why[WHY_MAX]);
 
 struct config_key {
 	const char *section;
@@ -49,7 +49,7 @@ static PRINTF(2, 3) int refuse(char why[WHY_MAX], const char *format, ...)
 /* ---- parsers ---- */
 
 static int parse_text(const struct config_key *key, const char *text, const struct config_pool *pool,
-        void *ret_value, char why[WHY_MAX])
+	void *ret_value, char why[WHY_MAX])
 {
 	if (strlen(text) >= key->size)
 		return refuse(why, "longer than %zu bytes", key->size - 1);
@@ -58,7 +58,7 @@ static int parse_text(const struct config_key *key, const char *text, const stru
 }
 
 static int parse_word(const struct config_key *key, const char *text, const struct config_pool *pool,
-        void *ret_value, char why[WHY_MAX])
+	void *ret_value, char why[WHY_MAX])
 {
 	if (!*text)
 		return refuse(why, "is empty");
@@ -78,7 +78,7 @@ static bool has_dots(const char *path)
 }
 
 static int parse_path(const struct config_key *key, const char *text, const struct config_pool *pool,
-        void *ret_value, char why[WHY_MAX])
+	void *ret_value, char why[WHY_MAX])
 {
 	char *path = ret_value;
 
@@ -95,7 +95,7 @@ static int parse_path(const struct config_key *key, const char *text, const stru
 }
 
 static int parse_mount(const struct config_key *key, const char *text, const struct config_pool *pool,
-        void *ret_value, char why[WHY_MAX])
+	void *ret_value, char why[WHY_MAX])
 {
 	if (strcmp(text, "auto") == 0)
 		return parse_text(key, text, pool, ret_value, why);
@@ -105,11 +105,11 @@ static int parse_mount(const struct config_key *key, const char *text, const str
 }
 
 static int parse_reuse(const struct config_key *key, const char *text, const struct config_pool *pool,
-        void *ret_value, char why[WHY_MAX])
+	void *ret_value, char why[WHY_MAX])
 {
 	static const char *const names[] = {[CONFIG_REUSE_PROVEN] = "proven",
-	        [CONFIG_REUSE_WEAK] = "weak",
-	        [CONFIG_REUSE_NEVER] = "never"};
+		[CONFIG_REUSE_WEAK] = "weak",
+		[CONFIG_REUSE_NEVER] = "never"};
 
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
 		if (strcmp(text, names[i]) != 0)
@@ -121,11 +121,11 @@ static int parse_reuse(const struct config_key *key, const char *text, const str
 }
 
 static int parse_verify(const struct config_key *key, const char *text, const struct config_pool *pool,
-        void *ret_value, char why[WHY_MAX])
+	void *ret_value, char why[WHY_MAX])
 {
 	static const char *const names[] = {[CONFIG_VERIFY_OFF] = "off",
-	        [CONFIG_VERIFY_SAMPLE] = "sample",
-	        [CONFIG_VERIFY_FULL] = "full"};
+		[CONFIG_VERIFY_SAMPLE] = "sample",
+		[CONFIG_VERIFY_FULL] = "full"};
 
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
 		if (strcmp(text, names[i]) != 0)
@@ -137,7 +137,7 @@ static int parse_verify(const struct config_key *key, const char *text, const st
 }
 
 static int parse_level(const struct config_key *key, const char *text, const struct config_pool *pool,
-        void *ret_value, char why[WHY_MAX])
+	void *ret_value, char why[WHY_MAX])
 {
 	if (log_find_level(text, ret_value) < 0)
 		return refuse(why, "not one of error, warning, info, debug");
@@ -145,7 +145,7 @@ static int parse_level(const struct config_key *key, const char *text, const str
 }
 
 static int parse_bool(const struct config_key *key, const char *text, const struct config_pool *pool,
-        void *ret_value, char why[WHY_MAX])
+	void *ret_value, char why[WHY_MAX])
 {
 	static const char *const words[] = {"no", "yes", "off", "on", "false", "true", "0", "1"};
 
@@ -177,7 +177,7 @@ static int parse_number(const char *text, uint64_t *ret_number)
 }
 
 static int parse_node(const struct config_key *key, const char *text, const struct config_pool *pool,
-        void *ret_value, char why[WHY_MAX])
+	void *ret_value, char why[WHY_MAX])
 {
 	uint64_t node;
 
@@ -188,7 +188,7 @@ static int parse_node(const struct config_key *key, const char *text, const stru
 }
 
 static int parse_page_size(const struct config_key *key, const char *text, const struct config_pool *pool,
-        void *ret_value, char why[WHY_MAX])
+	void *ret_value, char why[WHY_MAX])
 {
 	uint64_t bytes;
 
@@ -212,14 +212,14 @@ static int parse_whole_pages(const char *text, uint64_t page_size, uint64_t *ret
 		return refuse(why, "`%.40s` is more than any machine has", text);
 	if (bytes % page_size)
 		return refuse(why, "`%.40s` is not whole pages of %s, the next such size is %s", text,
-		        size_format_exact(page_size, page),
-		        size_format_exact(size_pages(bytes, page_size) * page_size, next));
+			size_format_exact(page_size, page),
+			size_format_exact(size_pages(bytes, page_size) * page_size, next));
 	*ret_pages = bytes / page_size;
 	return 0;
 }
 
 static int parse_pages(const struct config_key *key, const char *text, const struct config_pool *pool,
-        void *ret_value, char why[WHY_MAX])
+	void *ret_value, char why[WHY_MAX])
 {
 	uint64_t pages;
 
@@ -232,7 +232,7 @@ static int parse_pages(const struct config_key *key, const char *text, const str
 }
 
 static int parse_max_pages(const struct config_key *key, const char *text, const struct config_pool *pool,
-        void *ret_value, char why[WHY_MAX])
+	void *ret_value, char why[WHY_MAX])
 {
 	uint64_t pages = pool->pages;
 	int r = strcmp(text, "pages") == 0 ? 0 : parse_pages(key, text, pool, &pages, why);
@@ -241,7 +241,7 @@ static int parse_max_pages(const struct config_key *key, const char *text, const
 		return r;
 	if (pages < pool->pages)
 		return refuse(why, "%llu pages, less than the %llu of `pages`", (unsigned long long)pages,
-		        (unsigned long long)pool->pages);
+			(unsigned long long)pool->pages);
 	*(uint64_t *)ret_value = pages;
 	return 0;
 }
@@ -262,7 +262,7 @@ static int parse_count(const char *text, uint64_t *ret_count, char why[WHY_MAX])
 
 /* One `SIZE*COUNT`. */
 static int parse_stock_entry(
-        char *entry, uint64_t page_size, struct config_stock *ret_stock, char why[WHY_MAX])
+	char *entry, uint64_t page_size, struct config_stock *ret_stock, char why[WHY_MAX])
 {
 	char *star = strchr(entry, '*');
 	uint64_t pages, count = 0;
@@ -284,7 +284,7 @@ static int parse_stock_entry(
 
 /* Adds one entry to those before it; *pages counts up. */
 static int add_stock_entry(const struct config_stock *entry, const struct config_pool *pool,
-        struct config_stock *stock, size_t count, uint64_t *pages, char why[WHY_MAX])
+	struct config_stock *stock, size_t count, uint64_t *pages, char why[WHY_MAX])
 {
 	char size[SIZE_TEXT];
 	uint64_t more = entry->bytes / pool->page_size;
@@ -309,7 +309,7 @@ static int add_stock_entry(const struct config_stock *entry, const struct config
 
 /* Fills the array only; count_stock() counts it, because a parser knows one member. */
 static int parse_stock(const struct config_key *key, const char *text, const struct config_pool *pool,
-        void *ret_value, char why[WHY_MAX])
+	void *ret_value, char why[WHY_MAX])
 {
 	struct config_stock stock[CONFIG_STOCK_MAX] = {0}, entry;
 	char copy[VALUE_MAX], *rest = copy;
@@ -330,7 +330,7 @@ static int parse_stock(const struct config_key *key, const char *text, const str
 		return refuse(why, "more pages than any machine has");
 	if (pages > pool->pages)
 		return refuse(why, "%llu pages, more than the %llu of `pages`", (unsigned long long)pages,
-		        (unsigned long long)pool->pages);
+			(unsigned long long)pool->pages);
 	memcpy(ret_value, stock, sizeof stock);
 	return 0;
 }
@@ -348,7 +348,7 @@ static size_t count_stock(const struct config_stock *stock)
 
 /* Read and write bits: execute means nothing to a socket, and without write nobody connects. */
 static int parse_socket_mode(const struct config_key *key, const char *text, const struct config_pool *pool,
-        void *ret_value, char why[WHY_MAX])
+	void *ret_value, char why[WHY_MAX])
 {
 	char *end;
 	unsigned long mode = strtoul(text, &end, 8);
@@ -399,7 +399,7 @@ static int find_group(const char *word, uint32_t *ret_id)
 }
 
 static int parse_ids(const char *text, const char *what, int (*find)(const char *word, uint32_t *ret_id),
-        struct config_ids *ret_ids, char why[WHY_MAX])
+	struct config_ids *ret_ids, char why[WHY_MAX])
 {
 	struct config_ids ids = {.count = 0};
 	char copy[VALUE_MAX], *rest = copy;
@@ -424,13 +424,13 @@ static int parse_ids(const char *text, const char *what, int (*find)(const char 
 }
 
 static int parse_users(const struct config_key *key, const char *text, const struct config_pool *pool,
-        void *ret_value, char why[WHY_MAX])
+	void *ret_value, char why[WHY_MAX])
 {
 	return parse_ids(text, "user", find_user, ret_value, why);
 }
 
 static int parse_groups(const struct config_key *key, const char *text, const struct config_pool *pool,
-        void *ret_value, char why[WHY_MAX])
+	void *ret_value, char why[WHY_MAX])
 {
 	if (strchr(text, '*'))
 		return refuse(why, "`*` stands for all users and belongs to `users`");
@@ -438,7 +438,7 @@ static int parse_groups(const struct config_key *key, const char *text, const st
 }
 
 static int parse_allow(const struct config_key *key, const char *text, const struct config_pool *pool,
-        void *ret_value, char why[WHY_MAX])
+	void *ret_value, char why[WHY_MAX])
 {
 	static const char *const names[] = {"status", "lease", "admin"};
 	char copy[VALUE_MAX], *rest = copy;
@@ -460,7 +460,7 @@ static int parse_allow(const struct config_key *key, const char *text, const str
 }
 
 static int parse_limit(const struct config_key *key, const char *text, const struct config_pool *pool,
-        void *ret_value, char why[WHY_MAX])
+	void *ret_value, char why[WHY_MAX])
 {
 	uint64_t limit = CONFIG_NO_LIMIT;
 
@@ -471,7 +471,7 @@ static int parse_limit(const struct config_key *key, const char *text, const str
 }
 
 static int parse_limit_bytes(const struct config_key *key, const char *text, const struct config_pool *pool,
-        void *ret_value, char why[WHY_MAX])
+	void *ret_value, char why[WHY_MAX])
 {
 	uint64_t limit = CONFIG_NO_LIMIT;
 
@@ -489,53 +489,53 @@ static int parse_limit_bytes(const struct config_key *key, const char *text, con
 #define EXAMPLE(text)       text, true
 
 static const struct config_key config_keys[] = {
-        {"hpzd", "socket", parse_path, MEMBER(config, socket), LINE_OF(config, socket),
-                DEFAULT("/run/hpz/hpzd.sock"), "where clients connect"},
-        {"hpzd", "socket_group", parse_text, MEMBER(config, socket_group), LINE_OF(config, socket_group),
-                DEFAULT(""), "group of the socket: who may connect at all; empty: root's"},
-        {"hpzd", "socket_mode", parse_socket_mode, MEMBER(config, socket_mode), 0, DEFAULT("0660"),
-                "mode of the socket; 0666 lets everybody connect, and the access sections decide"},
-        {"hpzd", "run_dir", parse_path, MEMBER(config, run_dir), LINE_OF(config, run_dir),
-                DEFAULT("/run/hpz"), "directory of the journal; should be on tmpfs"},
-        {"hpzd", "log_level", parse_level, MEMBER(config, log_level), 0, DEFAULT("info"),
-                "error, warning, info or debug"},
-        {"clear", "method", parse_word, MEMBER(config, method), LINE_OF(config, method), DEFAULT("auto"),
-                "how memory is cleared: auto (measured at start), avx512nt, avx2nt, movnti, stosb or memset"},
-        {"pool", "page_size", parse_page_size, MEMBER(config_pool, page_size),
-                LINE_OF(config_pool, page_size), EXAMPLE("2M"), "size of the huge pages"},
-        {"pool", "node", parse_node, MEMBER(config_pool, node), LINE_OF(config_pool, node), DEFAULT("0"),
-                "NUMA node"},
-        {"pool", "pages", parse_pages, MEMBER(config_pool, pages), 0, EXAMPLE("512"),
-                "how much to keep: a number of pages, or a size as 1G"},
-        {"pool", "max_pages", parse_max_pages, MEMBER(config_pool, max_pages), 0, DEFAULT("pages"),
-                "the most the pool may ever hold, in pages or as a size; pages: no more than that"},
-        {"pool", "mount", parse_mount, MEMBER(config_pool, mount), LINE_OF(config_pool, mount),
-                DEFAULT("auto"), "hugetlbfs mount point; auto: hpzd mounts one"},
-        {"pool", "raise", parse_bool, MEMBER(config_pool, raise), 0, DEFAULT("yes"),
-                "whether hpzd may raise nr_hugepages to get the pages"},
-        {"pool", "reuse", parse_reuse, MEMBER(config_pool, reuse), 0, DEFAULT("proven"),
-                "when returned memory is handed out again: proven, weak or never"},
-        {"pool", "verify", parse_verify, MEMBER(config_pool, verify), 0, DEFAULT("off"),
-                "what is read again before memory is handed out, to see that it is zero: off, sample or "
-                "full"},
-        {"pool", "stock", parse_stock, MEMBER(config_pool, stock), LINE_OF(config_pool, stock),
-                DEFAULT("auto"),
-                "segments to keep ready, SIZE*COUNT, as 2G*8 512M*16 2M*rest; auto: half, 64M pieces, single "
-                "pages"},
-        {"access", "users", parse_users, MEMBER(config_access, users), 0, DEFAULT(""),
-                "users it is for, by name or number; *: all that no other section names"},
-        {"access", "groups", parse_groups, MEMBER(config_access, groups), 0, DEFAULT(""),
-                "groups it is for, by name or number"},
-        {"access", "allow", parse_allow, MEMBER(config_access, allow), 0, EXAMPLE("status lease"),
-                "what they may do: some of status, lease and admin, or none"},
-        {"access", "quota_bytes", parse_limit_bytes, MEMBER(config_access, quota_bytes), 0, DEFAULT("none"),
-                "the most memory each of these users may have leased, as a size"},
-        {"access", "quota_leases", parse_limit, MEMBER(config_access, quota_leases), 0, DEFAULT("none"),
-                "the most leases each of these users may have"},
-        {"access", "max_connections", parse_limit, MEMBER(config_access, max_connections), 0, DEFAULT("none"),
-                "the most connections each of these users may have"},
-        {"access", "max_requests", parse_limit, MEMBER(config_access, max_requests), 0, DEFAULT("none"),
-                "the most requests of each of these users that may wait at once"},
+	{"hpzd", "socket", parse_path, MEMBER(config, socket), LINE_OF(config, socket),
+		DEFAULT("/run/hpz/hpzd.sock"), "where clients connect"},
+	{"hpzd", "socket_group", parse_text, MEMBER(config, socket_group), LINE_OF(config, socket_group),
+		DEFAULT(""), "group of the socket: who may connect at all; empty: root's"},
+	{"hpzd", "socket_mode", parse_socket_mode, MEMBER(config, socket_mode), 0, DEFAULT("0660"),
+		"mode of the socket; 0666 lets everybody connect, and the access sections decide"},
+	{"hpzd", "run_dir", parse_path, MEMBER(config, run_dir), LINE_OF(config, run_dir),
+		DEFAULT("/run/hpz"), "directory of the journal; should be on tmpfs"},
+	{"hpzd", "log_level", parse_level, MEMBER(config, log_level), 0, DEFAULT("info"),
+		"error, warning, info or debug"},
+	{"clear", "method", parse_word, MEMBER(config, method), LINE_OF(config, method), DEFAULT("auto"),
+		"how memory is cleared: auto (measured at start), avx512nt, avx2nt, movnti, stosb or memset"},
+	{"pool", "page_size", parse_page_size, MEMBER(config_pool, page_size),
+		LINE_OF(config_pool, page_size), EXAMPLE("2M"), "size of the huge pages"},
+	{"pool", "node", parse_node, MEMBER(config_pool, node), LINE_OF(config_pool, node), DEFAULT("0"),
+		"NUMA node"},
+	{"pool", "pages", parse_pages, MEMBER(config_pool, pages), 0, EXAMPLE("512"),
+		"how much to keep: a number of pages, or a size as 1G"},
+	{"pool", "max_pages", parse_max_pages, MEMBER(config_pool, max_pages), 0, DEFAULT("pages"),
+		"the most the pool may ever hold, in pages or as a size; pages: no more than that"},
+	{"pool", "mount", parse_mount, MEMBER(config_pool, mount), LINE_OF(config_pool, mount),
+		DEFAULT("auto"), "hugetlbfs mount point; auto: hpzd mounts one"},
+	{"pool", "raise", parse_bool, MEMBER(config_pool, raise), 0, DEFAULT("yes"),
+		"whether hpzd may raise nr_hugepages to get the pages"},
+	{"pool", "reuse", parse_reuse, MEMBER(config_pool, reuse), 0, DEFAULT("proven"),
+		"when returned memory is handed out again: proven, weak or never"},
+	{"pool", "verify", parse_verify, MEMBER(config_pool, verify), 0, DEFAULT("off"),
+		"what is read again before memory is handed out, to see that it is zero: off, sample or "
+		"full"},
+	{"pool", "stock", parse_stock, MEMBER(config_pool, stock), LINE_OF(config_pool, stock),
+		DEFAULT("auto"),
+		"segments to keep ready, SIZE*COUNT, as 2G*8 512M*16 2M*rest; auto: half, 64M pieces, single "
+		"pages"},
+	{"access", "users", parse_users, MEMBER(config_access, users), 0, DEFAULT(""),
+		"users it is for, by name or number; *: all that no other section names"},
+	{"access", "groups", parse_groups, MEMBER(config_access, groups), 0, DEFAULT(""),
+		"groups it is for, by name or number"},
+	{"access", "allow", parse_allow, MEMBER(config_access, allow), 0, EXAMPLE("status lease"),
+		"what they may do: some of status, lease and admin, or none"},
+	{"access", "quota_bytes", parse_limit_bytes, MEMBER(config_access, quota_bytes), 0, DEFAULT("none"),
+		"the most memory each of these users may have leased, as a size"},
+	{"access", "quota_leases", parse_limit, MEMBER(config_access, quota_leases), 0, DEFAULT("none"),
+		"the most leases each of these users may have"},
+	{"access", "max_connections", parse_limit, MEMBER(config_access, max_connections), 0, DEFAULT("none"),
+		"the most connections each of these users may have"},
+	{"access", "max_requests", parse_limit, MEMBER(config_access, max_requests), 0, DEFAULT("none"),
+		"the most requests of each of these users that may wait at once"},
 };
 _Static_assert(ARRAY_SIZE(config_keys) <= KEYS_MAX, "struct reader has a place for each");
 
@@ -543,10 +543,10 @@ static const struct config_section {
 	const char *name;
 	bool has_name;
 } config_sections[] = {
-        {"hpzd", false},
-        {"clear", false},
-        {"pool", true},
-        {"access", true},
+	{"hpzd", false},
+	{"clear", false},
+	{"pool", true},
+	{"access", true},
 };
 
 void config_write_reference(FILE *out)
@@ -554,7 +554,7 @@ void config_write_reference(FILE *out)
 	for (size_t i = 0; i < ARRAY_SIZE(config_keys); i++) {
 		const struct config_key *key = &config_keys[i];
 		fprintf(out, "%s\t%s\t%s\t%s\t%s\n", key->section, key->name, key->fallback,
-		        key->is_required ? "required" : "optional", key->help);
+			key->is_required ? "required" : "optional", key->help);
 	}
 }
 
@@ -651,9 +651,9 @@ static int fail_section(struct reader *reader, const char *word)
 			nearest = config_sections[i].name;
 	if (nearest)
 		return fail(
-		        reader, reader->number, "unknown section [%.60s], did you mean [%s]?", word, nearest);
+			reader, reader->number, "unknown section [%.60s], did you mean [%s]?", word, nearest);
 	return fail(reader, reader->number,
-	        "unknown section [%.60s], there are [hpzd], [clear], [pool NAME] and [access NAME]", word);
+		"unknown section [%.60s], there are [hpzd], [clear], [pool NAME] and [access NAME]", word);
 }
 
 static int fail_key(struct reader *reader, const char *name)
@@ -668,13 +668,13 @@ static int fail_key(struct reader *reader, const char *name)
 		if (is_nearer(name, config_keys[i].name, &best))
 			nearest = config_keys[i].name;
 		length += (size_t)snprintf(known + length, sizeof known - length, "%s%s", length ? ", " : "",
-		        config_keys[i].name);
+			config_keys[i].name);
 	}
 	if (nearest)
 		return fail(reader, reader->number, "unknown key `%s` in [%s], did you mean `%s`?", name,
-		        reader->section->name, nearest);
+			reader->section->name, nearest);
 	return fail(reader, reader->number, "unknown key `%s` in [%s], which has %s", name,
-	        reader->section->name, known);
+		reader->section->name, known);
 }
 
 /* ---- sections ---- */
@@ -697,11 +697,11 @@ static int apply_key(struct reader *reader, size_t row)
 
 	if (!line && key->is_required && reader->section->has_name)
 		return fail(reader, reader->section_line, "[%s %s] has no %s, which it needs, as `%s = %s`",
-		        reader->section->name, reader->pool ? reader->pool->name : reader->access->name,
-		        key->name, key->name, key->fallback);
+			reader->section->name, reader->pool ? reader->pool->name : reader->access->name,
+			key->name, key->name, key->fallback);
 	if (key->parse(key, text, reader->pool, base + key->offset, why) < 0)
 		return fail(reader, line ? line : reader->section_line, "%s = %s, %s%s", key->name, text, why,
-		        strstr(text, " #") ? " (a comment behind a value begins with `;`)" : "");
+			strstr(text, " #") ? " (a comment behind a value begins with `;`)" : "");
 	if (key->line_offset)
 		*(unsigned *)(void *)(base + key->line_offset) = line;
 	return 0;
@@ -715,16 +715,16 @@ static int check_pool(struct reader *reader)
 	for (struct config_pool *other = reader->config->pools; other < pool; other++) {
 		if (other->page_size == pool->page_size && other->node == pool->node)
 			return fail(reader, pool->line,
-			        "[pool %s] has the node and page size of [pool %s] in line %u, and a pool is "
-			        "all "
-			        "pages of one node and size",
-			        pool->name, other->name, other->line);
+				"[pool %s] has the node and page size of [pool %s] in line %u, and a pool is "
+				"all "
+				"pages of one node and size",
+				pool->name, other->name, other->line);
 		if (other->page_size != pool->page_size && strcmp(pool->mount, "auto") != 0 &&
-		        strcmp(other->mount, pool->mount) == 0)
+			strcmp(other->mount, pool->mount) == 0)
 			return fail(reader, pool->mount_line,
-			        "mount = %s, [pool %s] in line %u has it with another page size, and a mount "
-			        "has one",
-			        pool->mount, other->name, other->line);
+				"mount = %s, [pool %s] in line %u has it with another page size, and a mount "
+				"has one",
+				pool->mount, other->name, other->line);
 	}
 	reader->config->pool_count++;
 	return 0;
@@ -755,13 +755,13 @@ static int check_name(struct reader *reader, const char *name)
 	size_t most = sizeof reader->config->pools[0].name - 1;
 
 	_Static_assert(sizeof reader->config->pools[0].name == sizeof reader->config->access[0].name,
-	        "one rule for both");
+		"one rule for both");
 	if (name[strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-")])
 		return fail(reader, reader->number, "[%s %.60s], a name is made of A-Z a-z 0-9 _ . -", word,
-		        name);
+			name);
 	if (strlen(name) > most)
 		return fail(reader, reader->number, "[%s %.20s...], the name is longer than %zu bytes", word,
-		        name, most);
+			name, most);
 	return 0;
 }
 
@@ -772,11 +772,11 @@ static int begin_access(struct reader *reader, const char *name)
 	for (size_t i = 0; i < config->access_count; i++)
 		if (strcmp(config->access[i].name, name) == 0)
 			return fail(reader, reader->number,
-			        "[access %s] for the second time, first in line %u", name,
-			        config->access[i].line);
+				"[access %s] for the second time, first in line %u", name,
+				config->access[i].line);
 	if (config->access_count == CONFIG_ACCESS_MAX)
 		return fail(reader, reader->number, "[access %s], more than %d access sections", name,
-		        CONFIG_ACCESS_MAX);
+			CONFIG_ACCESS_MAX);
 	reader->access = &config->access[config->access_count];
 	strcpy(reader->access->name, name);
 	reader->access->line = reader->number;
@@ -790,7 +790,7 @@ static int begin_pool(struct reader *reader, const char *name)
 	for (size_t i = 0; i < config->pool_count; i++)
 		if (strcmp(config->pools[i].name, name) == 0)
 			return fail(reader, reader->number, "[pool %s] for the second time, first in line %u",
-			        name, config->pools[i].line);
+				name, config->pools[i].line);
 	if (config->pool_count == CONFIG_POOLS_MAX)
 		return fail(reader, reader->number, "[pool %s], more than %d pools", name, CONFIG_POOLS_MAX);
 	reader->pool = &config->pools[config->pool_count];
@@ -825,10 +825,10 @@ static int begin_section(struct reader *reader, const char *word, const char *na
 			return begin_named(reader, name);
 		if (*name)
 			return fail(
-			        reader, reader->number, "[%s %.60s], this section has no name", word, name);
+				reader, reader->number, "[%s %.60s], this section has no name", word, name);
 		if (reader->seen[i])
 			return fail(reader, reader->number, "[%s] for the second time, first in line %u",
-			        word, reader->seen[i]);
+				word, reader->seen[i]);
 		reader->seen[i] = reader->number;
 		return 0;
 	}
@@ -852,7 +852,7 @@ static int read_header(struct reader *reader, const char *line)
 	end += strspn(end, " \t\r");
 	if (*end && *end != ';' && *end != '#')
 		return fail(reader, reader->number,
-		        "`%.40s` behind a section's `]`, only a comment may stand there", end);
+			"`%.40s` behind a section's `]`, only a comment may stand there", end);
 	name = word + strcspn(word, " \t");
 	if (*name)
 		*name++ = 0;
@@ -877,7 +877,7 @@ static int check_line(struct reader *reader, const char *line, size_t length, si
 		const char *first = line + strspn(line, " \t\r");
 		if (*first && *first != ';' && *first != '#')
 			return fail(reader, reader->number,
-			        "begins with a space, a line cannot go on in the next");
+				"begins with a space, a line cannot go on in the next");
 	}
 	return 0;
 }
@@ -926,11 +926,11 @@ static int take_value(void *user, const char *section, const char *name, const c
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(config_keys); i++) {
 		if (strcmp(config_keys[i].section, reader->section->name) != 0 ||
-		        strcmp(config_keys[i].name, name) != 0)
+			strcmp(config_keys[i].name, name) != 0)
 			continue;
 		if (reader->given[i].line) {
 			fail(reader, reader->number, "`%s` for the second time, first in line %u", name,
-			        reader->given[i].line);
+				reader->given[i].line);
 			return 0;
 		}
 		reader->given[i].line = reader->number;
@@ -974,11 +974,11 @@ static int read_file(struct reader *reader)
 }
 
 int config_read(
-        const char *path, bool missing_ok, struct config *ret_config, char *ret_error, size_t capacity)
+	const char *path, bool missing_ok, struct config *ret_config, char *ret_error, size_t capacity)
 {
 	_cleanup_free_ struct config *config = calloc(1, sizeof *config);
 	__attribute__((cleanup(cleanup_reader))) struct reader reader = {
-	        .config = config, .error = ret_error, .error_capacity = capacity};
+		.config = config, .error = ret_error, .error_capacity = capacity};
 	int r = config ? 0 : -ENOMEM;
 
 	if (r == 0 && strlen(path) >= sizeof config->path)
@@ -1004,7 +1004,7 @@ int config_read(
 /* ---- reload ---- */
 
 static PRINTF(5, 6) int refuse_reload(
-        const struct config *next, unsigned line, char *ret_error, size_t capacity, const char *format, ...)
+	const struct config *next, unsigned line, char *ret_error, size_t capacity, const char *format, ...)
 {
 	int n = snprintf(ret_error, capacity, "%s:%u: ", next->path, line ? line : MAX(next->line_count, 1u));
 	va_list args;
@@ -1025,34 +1025,34 @@ static const struct config_pool *find_pool(const struct config *config, const ch
 }
 
 static int check_reload_pool(const struct config *next, const struct config_pool *a,
-        const struct config_pool *b, char *ret_error, size_t capacity)
+	const struct config_pool *b, char *ret_error, size_t capacity)
 {
 	char from[SIZE_TEXT], to[SIZE_TEXT];
 
 	if (a->page_size != b->page_size)
 		return refuse_reload(next, b->page_size_line, ret_error, capacity,
-		        "page_size of [pool %s] was %s and would be %s, which needs a new pool", a->name,
-		        size_format_exact(a->page_size, from), size_format_exact(b->page_size, to));
+			"page_size of [pool %s] was %s and would be %s, which needs a new pool", a->name,
+			size_format_exact(a->page_size, from), size_format_exact(b->page_size, to));
 	if (a->node != b->node)
 		return refuse_reload(next, b->node_line ? b->node_line : b->line, ret_error, capacity,
-		        "node of [pool %s] was %d and would be %d, which needs a new pool", a->name,
-		        (int)a->node, (int)b->node);
+			"node of [pool %s] was %d and would be %d, which needs a new pool", a->name,
+			(int)a->node, (int)b->node);
 	if (strcmp(a->mount, b->mount) != 0)
 		return refuse_reload(next, b->mount_line ? b->mount_line : b->line, ret_error, capacity,
-		        "mount of [pool %s] was %s and would be %s, which needs a new pool", a->name,
-		        a->mount, b->mount);
+			"mount of [pool %s] was %s and would be %s, which needs a new pool", a->name,
+			a->mount, b->mount);
 	return 0;
 }
 
 int config_check_reload(const struct config *now, const struct config *next,
-        bool (*has_pages)(const char *pool, void *user), void *user, char *ret_error, size_t capacity)
+	bool (*has_pages)(const char *pool, void *user), void *user, char *ret_error, size_t capacity)
 {
 	if (strcmp(now->socket, next->socket) != 0)
 		return refuse_reload(next, next->socket_line, ret_error, capacity,
-		        "socket was %s and would be %s, which needs a restart", now->socket, next->socket);
+			"socket was %s and would be %s, which needs a restart", now->socket, next->socket);
 	if (strcmp(now->run_dir, next->run_dir) != 0)
 		return refuse_reload(next, next->run_dir_line, ret_error, capacity,
-		        "run_dir was %s and would be %s, which needs a restart", now->run_dir, next->run_dir);
+			"run_dir was %s and would be %s, which needs a restart", now->run_dir, next->run_dir);
 	for (size_t i = 0; i < now->pool_count; i++) {
 		const struct config_pool *a = &now->pools[i], *b = find_pool(next, a->name);
 		int r = 0;
@@ -1060,7 +1060,7 @@ int config_check_reload(const struct config *now, const struct config *next,
 			r = check_reload_pool(next, a, b, ret_error, capacity);
 		else if (has_pages(a->name, user))
 			r = refuse_reload(next, 0, ret_error, capacity,
-			        "[pool %s] is gone but has pages, set its pages to 0 first", a->name);
+				"[pool %s] is gone but has pages, set its pages to 0 first", a->name);
 		if (r < 0)
 			return r;
 	}
@@ -1071,7 +1071,7 @@ int config_check_reload(const struct config *now, const struct config *next,
 
 /* Adds segments, as many as `left` allows, to the classes sorted from large to small. */
 static void add_class(
-        struct config_class *classes, size_t *count, uint64_t segment_pages, uint64_t wanted, uint64_t *left)
+	struct config_class *classes, size_t *count, uint64_t segment_pages, uint64_t wanted, uint64_t *left)
 {
 	uint64_t n = segment_pages ? MIN(wanted, *left / segment_pages) : 0;
 	size_t at = 0;
@@ -1108,7 +1108,7 @@ static int compare_stock(const void *a, const void *b)
 }
 
 size_t config_get_stock(
-        const struct config_pool *pool, uint64_t pages, struct config_class ret_classes[CONFIG_STOCK_MAX + 3])
+	const struct config_pool *pool, uint64_t pages, struct config_class ret_classes[CONFIG_STOCK_MAX + 3])
 {
 	struct config_stock sorted[CONFIG_STOCK_MAX];
 	uint64_t left = pages, rest = 0;

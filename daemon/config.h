@@ -86,7 +86,7 @@ struct config {
 	char run_dir[128];
 	enum log_level log_level;
 	char method[32]; /* [clear] method: "auto" or a row of zero.c's table, which is for the daemon to look
-	                    up */
+			    up */
 	unsigned socket_line, socket_group_line, run_dir_line, method_line; /* 0: not given */
 	unsigned line_count;
 	struct config_pool pools[CONFIG_POOLS_MAX];
@@ -100,7 +100,7 @@ struct config {
  * also with a text. A missing file is an error unless missing_ok, then the defaults.
  */
 int config_read(
-        const char *path, bool missing_ok, struct config *ret_config, char *ret_error, size_t capacity);
+	const char *path, bool missing_ok, struct config *ret_config, char *ret_error, size_t capacity);
 
 /*
  * Whether `next` may replace `now` without a restart. 0, or -EINVAL with "FILE:LINE: ..." when page_size,
@@ -108,7 +108,7 @@ int config_read(
  * (has_pages says) went.
  */
 int config_check_reload(const struct config *now, const struct config *next,
-        bool (*has_pages)(const char *pool, void *user), void *user, char *ret_error, size_t capacity);
+	bool (*has_pages)(const char *pool, void *user), void *user, char *ret_error, size_t capacity);
 
 /*
  * The stock of a pool in whole pages, largest segments first, each size once; sums to at most `pages`, which
@@ -122,7 +122,7 @@ struct config_class {
 	uint64_t count;
 };
 size_t config_get_stock(const struct config_pool *pool, uint64_t pages,
-        struct config_class ret_classes[CONFIG_STOCK_MAX + 3]);
+	struct config_class ret_classes[CONFIG_STOCK_MAX + 3]);
 
 /*
  * One line a key: section, key, default, "required" or "optional", help, separated by tabs. The default of a

@@ -121,7 +121,7 @@ static void set_class(pid_t pid, enum worker_level level)
 		break;
 	}
 	if (sched_setscheduler(pid, policy, &none) < 0 ||
-	        setpriority(PRIO_PROCESS, (id_t)pid, nice_value) < 0)
+		setpriority(PRIO_PROCESS, (id_t)pid, nice_value) < 0)
 		log_debug("cannot set the class of worker %d: %s", (int)pid, strerror(errno));
 }
 
@@ -185,8 +185,7 @@ static void answer_error(struct crew_job *job, int error)
 
 static struct crew_node *find_node(struct crew *crew, int32_t node)
 {
-	LIST_FOR_EACH(pos, &crew->nodes)
-	{
+	LIST_FOR_EACH (pos, &crew->nodes) {
 		struct crew_node *entry = CONTAINER_OF(pos, struct crew_node, link);
 		if (entry->node == node)
 			return entry;
@@ -254,7 +253,7 @@ static void on_closed(uv_handle_t *handle)
 static void close_worker(struct crew_worker *worker)
 {
 	uv_handle_t *handles[] = {(uv_handle_t *)&worker->process, (uv_handle_t *)&worker->poll,
-	        (uv_handle_t *)&worker->deadline};
+		(uv_handle_t *)&worker->deadline};
 	for (size_t i = 0; i < ARRAY_SIZE(handles); i++) {
 		if (!uv_is_closing(handles[i]))
 			uv_close(handles[i], on_closed);
@@ -312,19 +311,19 @@ static void on_exit_worker(uv_process_t *process, int64_t status, int signal_num
 	if (!is_expected && (worker->job || status != 0 || signal_number != 0)) {
 		crew->deaths++;
 		log_warning("%s worker %d died: %s %d%s", worker_get_role_name(worker->role), process->pid,
-		        signal_number ? "signal" : "status", signal_number ? signal_number : (int)status,
-		        worker->job ? "; its job will be done again" : "");
+			signal_number ? "signal" : "status", signal_number ? signal_number : (int)status,
+			worker->job ? "; its job will be done again" : "");
 		if (clock_get_ns(CLOCK_MONOTONIC) - worker->born_ns < NS_PER_S && !crew->is_stopping)
 			back_off(crew);
 	}
 	if (worker->job) {
 		struct worker_done done = {.id = worker->job->wire.id,
-		        .op = worker->job->wire.op,
-		        .error = worker->was_killed        ? -ETIMEDOUT
-		                 : signal_number == SIGBUS ? -EFAULT
-		                                           : -EOWNERDEAD,
-		        .method = -1,
-		        .resume = 0};
+			.op = worker->job->wire.op,
+			.error = worker->was_killed        ? -ETIMEDOUT
+				 : signal_number == SIGBUS ? -EFAULT
+							   : -EOWNERDEAD,
+			.method = -1,
+			.resume = 0};
 		finish_job(worker, &done);
 	}
 	close_worker(worker);
@@ -384,22 +383,22 @@ static int spawn(struct crew_worker *worker, int sock, int control)
 	snprintf(node, sizeof node, "%" PRId32, worker->node);
 	snprintf(parent, sizeof parent, "%d", (int)getpid());
 	char *arguments[] = {(char *)"hpzd", (char *)"--worker", (char *)worker_get_role_name(worker->role),
-	        node, parent, NULL};
+		node, parent, NULL};
 	uv_stdio_container_t stdio[5] = {
-	        {.flags = UV_IGNORE},
-	        {.flags = UV_INHERIT_FD, .data.fd = STDERR_FILENO},
-	        {.flags = UV_INHERIT_FD, .data.fd = STDERR_FILENO},
-	        [WORKER_SOCKET_FD] = {.flags = UV_INHERIT_FD, .data.fd = sock},
-	        [WORKER_CONTROL_FD] = {.flags = UV_INHERIT_FD, .data.fd = control},
+		{.flags = UV_IGNORE},
+		{.flags = UV_INHERIT_FD, .data.fd = STDERR_FILENO},
+		{.flags = UV_INHERIT_FD, .data.fd = STDERR_FILENO},
+		[WORKER_SOCKET_FD] = {.flags = UV_INHERIT_FD, .data.fd = sock},
+		[WORKER_CONTROL_FD] = {.flags = UV_INHERIT_FD, .data.fd = control},
 	};
 	char **environment = make_environment();
 	uv_process_options_t options = {
-	        .exit_cb = on_exit_worker,
-	        .file = crew->program,
-	        .args = arguments,
-	        .env = environment,
-	        .stdio_count = ARRAY_SIZE(stdio),
-	        .stdio = stdio,
+		.exit_cb = on_exit_worker,
+		.file = crew->program,
+		.args = arguments,
+		.env = environment,
+		.stdio_count = ARRAY_SIZE(stdio),
+		.stdio = stdio,
 	};
 	int r = uv_spawn(crew->loop, &worker->process, &options);
 	free(environment);
@@ -424,8 +423,8 @@ static void rewrite_list(struct crew *crew)
 	if (crew->list_fd >= 0 && ftruncate(crew->list_fd, 0) < 0)
 		log_debug("cannot empty the list of workers: %s", strerror(errno));
 	crew->list_lines = 0;
-	LIST_FOR_EACH(pos, &crew->workers)
-	append_to_list(crew, CONTAINER_OF(pos, struct crew_worker, link));
+	LIST_FOR_EACH (pos, &crew->workers)
+		append_to_list(crew, CONTAINER_OF(pos, struct crew_worker, link));
 }
 
 static void note_worker(struct crew *crew, const struct crew_worker *worker)
@@ -504,7 +503,7 @@ static bool give(struct crew_worker *worker, struct crew_job *job)
 		 * read hold all descriptors in flight) passes without telling us. */
 		if (r != -EPIPE && r != -ECONNRESET) {
 			log_warning(
-			        "worker %d could not be given a job: %s", worker->process.pid, strerror(-r));
+				"worker %d could not be given a job: %s", worker->process.pid, strerror(-r));
 			back_off(worker->crew);
 		}
 		return false;
@@ -539,7 +538,7 @@ static unsigned get_max(const struct list *queue, const struct crew_node *node)
 }
 
 static void apply_job_level(
-        struct crew_worker *worker, const struct crew_node *node, const struct crew_job *job)
+	struct crew_worker *worker, const struct crew_node *node, const struct crew_job *job)
 {
 	if (node)
 		apply_level(worker, job->is_idle ? WORKER_LEVEL_IDLE : node->level);
@@ -550,11 +549,10 @@ static void stop_idle_jobs(struct crew *crew, const struct list *queue, const st
 {
 	if (!node || list_is_empty(queue) || CONTAINER_OF(queue->next, struct crew_job, link)->is_idle)
 		return;
-	LIST_FOR_EACH(pos, &crew->workers)
-	{
+	LIST_FOR_EACH (pos, &crew->workers) {
 		struct crew_worker *worker = CONTAINER_OF(pos, struct crew_worker, link);
 		if (worker->role == WORKER_MEMORY && worker->node == node->node && worker->job &&
-		        worker->job->is_idle)
+			worker->job->is_idle)
 			crew_cancel(crew, worker->job);
 	}
 }
@@ -564,16 +562,14 @@ static void drain_queue(struct crew *crew, struct list *queue, enum worker_role 
 {
 	unsigned alive = 0, busy = 0;
 	int32_t number = node ? node->node : -1;
-	LIST_FOR_EACH(pos, &crew->workers)
-	{
+	LIST_FOR_EACH (pos, &crew->workers) {
 		const struct crew_worker *worker = CONTAINER_OF(pos, struct crew_worker, link);
 		if (worker->role != role || (node && worker->node != number) || worker->has_exited)
 			continue;
 		alive++;
 		busy += worker->job != NULL;
 	}
-	LIST_FOR_EACH(pos, &crew->workers)
-	{
+	LIST_FOR_EACH (pos, &crew->workers) {
 		struct crew_worker *worker = CONTAINER_OF(pos, struct crew_worker, link);
 		if (list_is_empty(queue))
 			return;
@@ -601,8 +597,7 @@ static void drain_queue(struct crew *crew, struct list *queue, enum worker_role 
 static void send_idle_helpers_home(struct crew *crew)
 {
 	unsigned idle = 0;
-	LIST_FOR_EACH(pos, &crew->workers)
-	{
+	LIST_FOR_EACH (pos, &crew->workers) {
 		struct crew_worker *worker = CONTAINER_OF(pos, struct crew_worker, link);
 		if (!is_ready(worker, WORKER_HELPER, -1) || idle++ < HELPERS_IDLE_MAX)
 			continue;
@@ -619,8 +614,8 @@ static void cancel_queue(struct list *queue)
 
 static void cancel_queues(struct crew *crew)
 {
-	LIST_FOR_EACH(pos, &crew->nodes)
-	cancel_queue(&CONTAINER_OF(pos, struct crew_node, link)->queue);
+	LIST_FOR_EACH (pos, &crew->nodes)
+		cancel_queue(&CONTAINER_OF(pos, struct crew_node, link)->queue);
 	cancel_queue(&crew->helper_queue);
 }
 
@@ -635,8 +630,7 @@ static void on_timer_closed(uv_handle_t *handle)
 static void go_on_stopping(struct crew *crew)
 {
 	cancel_queues(crew);
-	LIST_FOR_EACH(pos, &crew->workers)
-	{
+	LIST_FOR_EACH (pos, &crew->workers) {
 		struct crew_worker *worker = CONTAINER_OF(pos, struct crew_worker, link);
 		/* One caught in a lower class would take its time. */
 		apply_level(worker, WORKER_LEVEL_URGENT);
@@ -658,8 +652,7 @@ static void dispatch_once(struct crew *crew)
 	}
 	if (crew->is_held || crew->is_backing_off)
 		return;
-	LIST_FOR_EACH(pos, &crew->nodes)
-	{
+	LIST_FOR_EACH (pos, &crew->nodes) {
 		struct crew_node *node = CONTAINER_OF(pos, struct crew_node, link);
 		drain_queue(crew, &node->queue, WORKER_MEMORY, node);
 	}
@@ -755,8 +748,8 @@ void crew_free(struct crew *crew)
 {
 	if (!crew)
 		return;
-	LIST_FOR_EACH_SAFE(pos, &crew->nodes)
-	free(CONTAINER_OF(pos, struct crew_node, link));
+	LIST_FOR_EACH_SAFE (pos, &crew->nodes)
+		free(CONTAINER_OF(pos, struct crew_node, link));
 	close_fd(crew->list_fd);
 	free(crew);
 }
@@ -774,8 +767,7 @@ void crew_set_level(struct crew *crew, int32_t node, enum worker_level level)
 	if (!entry || entry->level == level)
 		return;
 	entry->level = level;
-	LIST_FOR_EACH(pos, &crew->workers)
-	{
+	LIST_FOR_EACH (pos, &crew->workers) {
 		struct crew_worker *worker = CONTAINER_OF(pos, struct crew_worker, link);
 		bool is_idle = worker->job && worker->job->is_idle;
 		if (worker->role == WORKER_MEMORY && worker->node == node && !is_idle)
@@ -797,14 +789,13 @@ size_t crew_get_queued(const struct crew *crew, enum worker_role role)
 {
 	size_t count = 0;
 	if (role == WORKER_HELPER) {
-		LIST_FOR_EACH(pos, &crew->helper_queue)
-		count++;
+		LIST_FOR_EACH (pos, &crew->helper_queue)
+			count++;
 		return count;
 	}
-	LIST_FOR_EACH(at, &crew->nodes)
-	{
-		LIST_FOR_EACH(pos, &CONTAINER_OF(at, struct crew_node, link)->queue)
-		count++;
+	LIST_FOR_EACH (at, &crew->nodes) {
+		LIST_FOR_EACH (pos, &CONTAINER_OF(at, struct crew_node, link)->queue)
+			count++;
 	}
 	return count;
 }

@@ -24,13 +24,13 @@ struct crew_job {
 	struct list link;
 	struct worker_job wire; /* id is crew's */
 	int fds[WORKER_FDS]; /* owned; -1: none. WORKER_FD_LOCK and WORKER_FD_PROGRAM are lent: never closed
-	                      */
+			      */
 	int program;         /* LEARN: what the worker sent, the callback may take it; -1: none */
 	enum worker_role role;
 	int32_t node;   /* memory */
 	bool is_urgent; /* before the others of its queue, with a worker more if all are busy */
 	bool is_idle;   /* memory: in SCHED_IDLE whatever the node's level; stopped (-ECANCELED) when a worker
-	                   is   needed for another job */
+			   is   needed for another job */
 	uint64_t deadline_ms; /* 0: none. After it the worker is killed; the answer comes when it is dead */
 	uint64_t started_ns;  /* CLOCK_MONOTONIC; 0: still queued */
 	crew_done_cb done;

@@ -53,8 +53,8 @@ static int read_config(const char *path, struct config *ret_config, char *ret_er
 	if (strcmp(ret_config->method, "auto") == 0 || zero_find_method(ret_config->method))
 		return 0;
 	size_t used =
-	        (size_t)snprintf(ret_error, capacity, "%s:%u: method = %s: there is no such method; use auto",
-	                path, ret_config->method_line, ret_config->method);
+		(size_t)snprintf(ret_error, capacity, "%s:%u: method = %s: there is no such method; use auto",
+			path, ret_config->method_line, ret_config->method);
 	for (size_t i = 0; i < zero_method_count && used < capacity; i++)
 		used += (size_t)snprintf(ret_error + used, capacity - used, ", %s", zero_methods[i].name);
 	return -EINVAL;
@@ -73,7 +73,7 @@ static bool is_own_mount_namespace(void)
 {
 	char own[64] = "", init[64] = "";
 	if (readlink("/proc/self/ns/mnt", own, sizeof own - 1) < 0 ||
-	        readlink("/proc/1/ns/mnt", init, sizeof init - 1) < 0)
+		readlink("/proc/1/ns/mnt", init, sizeof init - 1) < 0)
 		return false;
 	return strcmp(own, init) != 0;
 }
@@ -91,38 +91,37 @@ static int mount_auto(struct daemon *daemon, const struct config_pool *pool, cha
 	snprintf(parent, sizeof parent, "%s/mnt", daemon->config.run_dir);
 	if ((size_t)snprintf(ret_path, capacity, "%s/%s", parent, pool->name) >= capacity) {
 		snprintf(daemon->error, sizeof daemon->error,
-		        "%s:%u: pool %s: run_dir is too long for its mount", daemon->config.path, pool->line,
-		        pool->name);
+			"%s:%u: pool %s: run_dir is too long for its mount", daemon->config.path, pool->line,
+			pool->name);
 		return -ENAMETOOLONG;
 	}
 	if (is_hugetlbfs(ret_path, pool->page_size))
 		return 0; /* an earlier hpzd's: its leases live there */
 	if (is_own_mount_namespace()) {
 		snprintf(daemon->error, sizeof daemon->error,
-		        "%s:%u: pool %s: mount = auto is not possible in a mount namespace of its own: VMs "
-		        "would not "
-		        "see it; make a mount unit and name it here",
-		        daemon->config.path, pool->mount_line ? pool->mount_line : pool->line, pool->name);
+			"%s:%u: pool %s: mount = auto is not possible in a mount namespace of its own: VMs "
+			"would not "
+			"see it; make a mount unit and name it here",
+			daemon->config.path, pool->mount_line ? pool->mount_line : pool->line, pool->name);
 		return -EINVAL;
 	}
 	int r = make_dir(parent, 0711);
 	if (r == 0)
 		r = make_dir(ret_path, 0711);
 	snprintf(options, sizeof options, "pagesize=%" PRIu64 ",size=%" PRIu64 ",mode=0711", pool->page_size,
-	        pool->max_pages * pool->page_size);
+		pool->max_pages * pool->page_size);
 	if (r == 0 && mount("hpz", ret_path, "hugetlbfs", MS_NOSUID | MS_NODEV, options) < 0)
 		r = -errno;
 	if (r < 0)
 		snprintf(daemon->error, sizeof daemon->error,
-		        "%s:%u: pool %s: cannot mount hugetlbfs on %s: %s", daemon->config.path, pool->line,
-		        pool->name, ret_path, strerror(-r));
+			"%s:%u: pool %s: cannot mount hugetlbfs on %s: %s", daemon->config.path, pool->line,
+			pool->name, ret_path, strerror(-r));
 	return r;
 }
 
 static struct segment_store *find_store(struct daemon *daemon, const char *path)
 {
-	LIST_FOR_EACH(pos, &daemon->stores)
-	{
+	LIST_FOR_EACH (pos, &daemon->stores) {
 		struct segment_store *store = CONTAINER_OF(pos, struct segment_store, link);
 		if (strcmp(store->path, path) == 0)
 			return store;
@@ -151,8 +150,8 @@ static int open_store(struct daemon *daemon, const struct config_pool *pool, str
 	r = segment_open_store(path, pool->page_size, &store, &why);
 	if (r < 0) {
 		snprintf(daemon->error, sizeof daemon->error, "%s:%u: pool %s: mount %s %s (%s)",
-		        daemon->config.path, pool->mount_line ? pool->mount_line : pool->line, pool->name,
-		        path, why, strerror(-r));
+			daemon->config.path, pool->mount_line ? pool->mount_line : pool->line, pool->name,
+			path, why, strerror(-r));
 		return r;
 	}
 	list_append(&daemon->stores, &store->link);
@@ -168,7 +167,7 @@ static int add_pool(struct daemon *daemon, const struct config_pool *config, str
 	if (r < 0)
 		return r;
 	r = pool_open(config, daemon->config.path, &daemon->host, store, &pool, daemon->error,
-	        sizeof daemon->error);
+		sizeof daemon->error);
 	segment_close_store(store); /* the pool has its own reference */
 	if (r < 0)
 		return r;
@@ -201,7 +200,7 @@ static void on_leased(struct pool_segment *segment, void *user)
 	int r = lease_adopt_segment(&daemon->leases, segment);
 	if (r < 0)
 		log_error("segment %" PRIu64 " of lease %" PRIu64 " cannot be adopted: %s", segment->id,
-		        segment->lease, strerror(-r));
+			segment->lease, strerror(-r));
 }
 
 static int open_journal(struct daemon *daemon)
@@ -213,20 +212,20 @@ static int open_journal(struct daemon *daemon)
 		r = journal_open(daemon->config.run_dir, boot_id, on_record, daemon, &cut, &daemon->journal);
 	if (r == -EPROTO) {
 		snprintf(daemon->error, sizeof daemon->error,
-		        "%s/journal is of a newer hpzd: this one touches nothing of it",
-		        daemon->config.run_dir);
+			"%s/journal is of a newer hpzd: this one touches nothing of it",
+			daemon->config.run_dir);
 		return r;
 	}
 	if (r < 0) {
 		snprintf(daemon->error, sizeof daemon->error, "%s/journal: %s", daemon->config.run_dir,
-		        strerror(-r));
+			strerror(-r));
 		return r;
 	}
 	if (cut > 0)
 		log_warning("journal: %" PRIu64 " bytes of an unfinished record were dropped", cut);
 	if (!journal_is_on_tmpfs(daemon->journal))
 		log_warning("journal: %s is not on tmpfs: every lease waits for that file system",
-		        daemon->config.run_dir);
+			daemon->config.run_dir);
 	return 0;
 }
 
@@ -234,8 +233,7 @@ static int open_journal(struct daemon *daemon)
 static int watch_leases(struct daemon *daemon)
 {
 	int r = 0;
-	LIST_FOR_EACH_SAFE(pos, &daemon->leases.leases)
-	{
+	LIST_FOR_EACH_SAFE (pos, &daemon->leases.leases) {
 		if (r >= 0 && !LEASE_OF(pos)->handoff)
 			r = handoff_watch(daemon->handoff, LEASE_OF(pos), -1);
 	}
@@ -250,16 +248,14 @@ static int adopt(struct daemon *daemon)
 	prover_set_journal(daemon->prover, daemon->journal);
 	if (r >= 0)
 		r = lease_finish_adoption(&daemon->leases, daemon->journal);
-	LIST_FOR_EACH(pos, &daemon->stores)
-	{
+	LIST_FOR_EACH (pos, &daemon->stores) {
 		if (r >= 0)
 			r = handoff_adopt_outs(
-			        daemon->handoff, CONTAINER_OF(pos, struct segment_store, link));
+				daemon->handoff, CONTAINER_OF(pos, struct segment_store, link));
 	}
 	if (r < 0)
 		return r;
-	LIST_FOR_EACH_SAFE(pos, &daemon->leases.leases)
-	{
+	LIST_FOR_EACH_SAFE (pos, &daemon->leases.leases) {
 		r = handoff_watch(daemon->handoff, LEASE_OF(pos), -1);
 		if (r < 0)
 			return r;
@@ -283,13 +279,13 @@ static void show_status(struct daemon *daemon)
 		uint64_t target = MAX(pool->config.pages, 1);
 		is_working = is_working || pool->segments[SEGMENT_FILLING] > 0;
 		used += (size_t)snprintf(text + used, sizeof text - used,
-		        "%s%s: %" PRIu64 " of %" PRIu64 " pages clean (%" PRIu64 " %%)%s", used ? "; " : "",
-		        pool->name, pool->pages[SEGMENT_CLEAN], pool->config.pages,
-		        pool->pages[SEGMENT_CLEAN] * 100 / target,
-		        pool->segments[SEGMENT_FILLING] > 0 ? ", filling"
-		        : pool->segments[SEGMENT_DIRTY] > 0 ? ", clearing"
-		        : pool->plan.short_pages > 0        ? ", short of pages"
-		                                            : "");
+			"%s%s: %" PRIu64 " of %" PRIu64 " pages clean (%" PRIu64 " %%)%s", used ? "; " : "",
+			pool->name, pool->pages[SEGMENT_CLEAN], pool->config.pages,
+			pool->pages[SEGMENT_CLEAN] * 100 / target,
+			pool->segments[SEGMENT_FILLING] > 0 ? ", filling"
+			: pool->segments[SEGMENT_DIRTY] > 0 ? ", clearing"
+			: pool->plan.short_pages > 0        ? ", short of pages"
+							    : "");
 	}
 	if (used < sizeof text && daemon->leases.count > 0)
 		snprintf(text + used, sizeof text - used, "; %zu leases", daemon->leases.count);
@@ -393,7 +389,7 @@ static void reload(struct daemon *daemon)
 	int r = read_config(daemon->config_path, &next, daemon->error, sizeof daemon->error);
 	if (r == 0)
 		r = config_check_reload(
-		        &daemon->config, &next, has_pages, daemon, daemon->error, sizeof daemon->error);
+			&daemon->config, &next, has_pages, daemon, daemon->error, sizeof daemon->error);
 	if (r < 0) {
 		log_error("reload refused, the old configuration stays: %s", daemon->error);
 	} else {
@@ -500,7 +496,7 @@ static int lock_run_dir(struct daemon *daemon)
 	if (daemon->lock_fd < 0 || flock(daemon->lock_fd, LOCK_EX | LOCK_NB) < 0) {
 		bool is_taken = daemon->lock_fd >= 0 && errno == EWOULDBLOCK;
 		snprintf(daemon->error, sizeof daemon->error, "%s: %s", path,
-		        is_taken ? "another hpzd uses this directory" : strerror(errno));
+			is_taken ? "another hpzd uses this directory" : strerror(errno));
 		return is_taken ? -EBUSY : -errno;
 	}
 	return 0;
@@ -532,19 +528,19 @@ static int open_rooms(struct daemon *daemon, const char *program)
 		r = daemon->prover ? lease_init_table(&daemon->leases) : -ENOMEM;
 	if (r == 0)
 		r = handoff_init(&daemon->loop, daemon->crew, daemon->prover, &daemon->leases, &handoff,
-		        &daemon->handoff);
+			&daemon->handoff);
 	if (r < 0)
 		return r;
 	reconcile_init(&daemon->reconcile, &daemon->loop, &daemon->host, daemon->crew, daemon->prover,
-	        daemon->handoff, &daemon->leases, &reconcile);
+		daemon->handoff, &daemon->leases, &reconcile);
 	daemon->reconcile.stores = &daemon->stores;
 	books_init(&daemon->books, &daemon->loop, &daemon->reconcile, on_checked, daemon);
 	request_init(&daemon->requests, &daemon->loop, &daemon->host, &daemon->config, daemon->crew,
-	        &daemon->leases, daemon->handoff, &daemon->reconcile, &daemon->books, session_send);
+		&daemon->leases, daemon->handoff, &daemon->reconcile, &daemon->books, session_send);
 	r = crew_open_list(daemon->crew, daemon->config.run_dir);
 	if (r < 0)
 		log_warning("%s/workers: %s: a later hpzd cannot hurry what we leave behind",
-		        daemon->config.run_dir, strerror(-r));
+			daemon->config.run_dir, strerror(-r));
 	return 0;
 }
 
@@ -567,14 +563,14 @@ static int open_listener(struct daemon *daemon)
 	int passed = notify_take_socket();
 	if (passed == -EINVAL) {
 		snprintf(daemon->error, sizeof daemon->error,
-		        "systemd passed something that is not one listening SOCK_SEQPACKET socket");
+			"systemd passed something that is not one listening SOCK_SEQPACKET socket");
 		return -EINVAL;
 	}
 	int r = listener_open(&daemon->requests, &daemon->loop, daemon->config.socket,
-	        daemon->config.socket_group, daemon->config.socket_mode, passed, &daemon->listener, &why);
+		daemon->config.socket_group, daemon->config.socket_mode, passed, &daemon->listener, &why);
 	if (r < 0)
 		snprintf(daemon->error, sizeof daemon->error, "socket %s: %s (%s)", daemon->config.socket,
-		        why, strerror(-r));
+			why, strerror(-r));
 	return r;
 }
 
@@ -617,7 +613,7 @@ int daemon_run(const char *config_path, const char *program)
 		r = host_init(&daemon.host, NULL);
 		if (r < 0)
 			snprintf(daemon.error, sizeof daemon.error, "cannot read the machine: %s",
-			        strerror(-r));
+				strerror(-r));
 	}
 	if (r == 0)
 		r = lock_run_dir(&daemon);

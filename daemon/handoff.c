@@ -136,7 +136,7 @@ static int check_counts(const struct handoff *handoff, const struct pool_segment
 {
 	int program;
 	const struct proof_facts *facts =
-	        prover_find(handoff->prover, segment->pool->config.page_size, &program);
+		prover_find(handoff->prover, segment->pool->config.page_size, &program);
 	struct proof_verdict verdict;
 	if (!has_counts(handoff, segment))
 		return 0;
@@ -144,7 +144,7 @@ static int check_counts(const struct handoff *handoff, const struct pool_segment
 	if (r < 0 || verdict.result == PROOF_FREE)
 		return r;
 	log_error("segment %" PRIu64 " of pool %s was clean, but is held by %s: not handed out", segment->id,
-	        segment->pool->name, proof_get_reason_text(verdict.reason));
+		segment->pool->name, proof_get_reason_text(verdict.reason));
 	return -EUCLEAN;
 }
 
@@ -168,7 +168,7 @@ static int check_file(const struct handoff *handoff, const struct pool_segment *
 }
 
 static int open_one(const struct handoff *handoff, const struct lease *lease,
-        const struct pool_segment *segment, bool is_new)
+	const struct pool_segment *segment, bool is_new)
 {
 	_cleanup_fd_ int fd = pool_open_segment(segment);
 	if (fd < 0)
@@ -177,7 +177,7 @@ static int open_one(const struct handoff *handoff, const struct lease *lease,
 	if (r < 0)
 		return r;
 	if ((lease->flags & HPZ_LEASE_REOPENABLE) && is_new &&
-	        (fchown(fd, lease->file_uid, lease->file_gid) < 0 || fchmod(fd, lease->file_mode) < 0))
+		(fchown(fd, lease->file_uid, lease->file_gid) < 0 || fchmod(fd, lease->file_mode) < 0))
 		return -errno;
 	/* O_NONBLOCK was for our own open. */
 	if (fcntl(fd, F_SETFL, 0) < 0)
@@ -230,7 +230,7 @@ static int check_name(const struct handoff *handoff, const struct pool_segment *
 }
 
 static int link_one(
-        const struct handoff *handoff, const struct lease *lease, const struct pool_segment *segment)
+	const struct handoff *handoff, const struct lease *lease, const struct pool_segment *segment)
 {
 	char name[SEGMENT_NAME_MAX];
 	struct pool *pool = segment->pool;
@@ -239,7 +239,7 @@ static int link_one(
 	if (r < 0)
 		return r;
 	return segment_link_out(pool->store, &pool->dirs, name, lease->token, segment->index, lease->file_uid,
-	        lease->file_gid, lease->file_mode);
+		lease->file_gid, lease->file_mode);
 }
 
 int handoff_link(struct handoff *handoff, struct lease *lease)
@@ -274,8 +274,7 @@ static bool is_inode_of(const struct lease *lease, const struct segment_store *s
 
 static bool is_recorded(const struct handoff *handoff, const char token[SEGMENT_TOKEN])
 {
-	LIST_FOR_EACH(pos, &handoff->leases->leases)
-	{
+	LIST_FOR_EACH (pos, &handoff->leases->leases) {
 		const struct lease *lease = LEASE_OF(pos);
 		if (lease->has_token && memcmp(lease->token, token, SEGMENT_TOKEN) == 0)
 			return true;
@@ -286,8 +285,7 @@ static bool is_recorded(const struct handoff *handoff, const char token[SEGMENT_
 /* The journal is lost: that it was delivered as a path its link tells. */
 static struct lease *find_unknown(const struct out_adoption *adoption, ino_t ino)
 {
-	LIST_FOR_EACH(pos, &adoption->handoff->leases->leases)
-	{
+	LIST_FOR_EACH (pos, &adoption->handoff->leases->leases) {
 		struct lease *lease = LEASE_OF(pos);
 		if (lease->is_unknown && !lease->has_token && is_inode_of(lease, adoption->store, ino))
 			return lease;
@@ -310,7 +308,7 @@ static int adopt_out(const char token[SEGMENT_TOKEN], ino_t ino, void *user)
 	/* Only if it is empty: nobody but us was told of it. */
 	if (segment_remove_out(adoption->store->out_fd, token, 0) < 0)
 		log_warning("%s/hpz-out/%.*s belongs to no lease and is not empty: left alone",
-		        adoption->store->path, SEGMENT_TOKEN, token);
+			adoption->store->path, SEGMENT_TOKEN, token);
 	return 0;
 }
 
@@ -323,7 +321,7 @@ int handoff_adopt_outs(struct handoff *handoff, const struct segment_store *stor
 /* ---- jobs on one segment ---- */
 
 static struct crew_job *new_segment_job(
-        struct handoff_lease *hl, size_t index, enum worker_op op, int fd, crew_done_cb done)
+	struct handoff_lease *hl, size_t index, enum worker_op op, int fd, crew_done_cb done)
 {
 	struct pool_segment *segment = hl->lease->segments[index];
 	struct crew_job *job = crew_new_job(WORKER_HELPER, op);
@@ -387,8 +385,7 @@ static void on_timer(uv_timer_t *timer)
 
 static void remove_watches(struct handoff_lease *hl)
 {
-	LIST_FOR_EACH_SAFE(pos, &hl->watches)
-	{
+	LIST_FOR_EACH_SAFE (pos, &hl->watches) {
 		struct watch *watch = CONTAINER_OF(pos, struct watch, link);
 		inotify_rm_watch(hl->handoff->inotify_fd, watch->descriptor);
 		list_remove(&watch->link);
@@ -407,7 +404,7 @@ static void add_watch(struct handoff_lease *hl, const struct pool_segment *segme
 	snprintf(path, sizeof path, "/proc/self/fd/%d/%s", segment->pool->dirs.fds[SEGMENT_LEASED], name);
 	/* The inode is watched: a watch on the directory does not see what happens through another link. */
 	int descriptor = inotify_add_watch(
-	        handoff->inotify_fd, path, IN_OPEN | IN_CLOSE_WRITE | IN_CLOSE_NOWRITE | IN_DONT_FOLLOW);
+		handoff->inotify_fd, path, IN_OPEN | IN_CLOSE_WRITE | IN_CLOSE_NOWRITE | IN_DONT_FOLLOW);
 	struct watch *watch = descriptor < 0 ? NULL : calloc(1, sizeof *watch);
 	if (!watch)
 		return; /* the ladder of delays does without */
@@ -465,8 +462,7 @@ static void on_inotify(uv_poll_t *poll, int status, int events)
 		for (char *at = buffer; at < buffer + length;) {
 			struct inotify_event *event = (struct inotify_event *)at;
 			at += sizeof *event + event->len;
-			LIST_FOR_EACH(pos, &handoff->watches)
-			{
+			LIST_FOR_EACH (pos, &handoff->watches) {
 				struct watch *watch = CONTAINER_OF(pos, struct watch, all);
 				if (watch->descriptor != event->wd)
 					continue;
@@ -521,7 +517,7 @@ static void start_owner_poll(struct handoff_lease *hl, int pidfd)
 	int r = uv_poll_init(hl->handoff->loop, &hl->owner, pidfd);
 	if (r < 0) {
 		log_warning("lease %" PRIu64 " (%s): the end of its owner will not be noticed: %s",
-		        hl->lease->id, hl->lease->label, uv_strerror(r));
+			hl->lease->id, hl->lease->label, uv_strerror(r));
 		return;
 	}
 	hl->owner.data = hl;
@@ -582,8 +578,8 @@ static void finish(struct handoff_lease *hl)
 	uint64_t id = lease->id;
 	if (hl->orphaned > 0)
 		log_warning("lease %" PRIu64 " (%s) has ended, and somebody still holds %" PRIu64
-		            " pages of it",
-		        id, lease->label, hl->orphaned);
+			    " pages of it",
+			id, lease->label, hl->orphaned);
 	else
 		log_info("lease %" PRIu64 " (%s): all memory is back", id, lease->label);
 	close_watch(hl);
@@ -610,9 +606,9 @@ static void settle_unlinked(struct handoff_lease *hl, const struct worker_done *
 		orphan_add_take(hl->handoff->orphans, lease, segment, done, steal_fd(&fd));
 	} else if (fd < 0) {
 		log_warning("pool %s: segment %" PRIu64 " of lease %" PRIu64
-		            " is unlinked, and nothing here can tell whether somebody holds its %" PRIu64
-		            " pages",
-		        segment->pool->name, segment->id, lease->id, segment->allocated);
+			    " is unlinked, and nothing here can tell whether somebody holds its %" PRIu64
+			    " pages",
+			segment->pool->name, segment->id, lease->id, segment->allocated);
 	}
 	close_fd(fd);
 	lease_drop_segment(hl->handoff->leases, lease, segment);
@@ -639,7 +635,7 @@ static void on_unlinked(struct crew_job *job, const struct worker_done *done, vo
 static void equip(const struct handoff_lease *hl, struct crew_job *job, const struct pool_segment *segment)
 {
 	const struct proof_facts *facts = prover_find(
-	        hl->handoff->prover, segment->pool->config.page_size, &job->fds[WORKER_FD_PROGRAM]);
+		hl->handoff->prover, segment->pool->config.page_size, &job->fds[WORKER_FD_PROGRAM]);
 	if (facts)
 		job->wire.facts = *facts;
 	job->wire.max_links = 1;
@@ -728,7 +724,7 @@ static void still_held(struct handoff_lease *hl, size_t index, enum proof_reason
 	if (hl->attempts >= HOLDERS_ATTEMPT) {
 		if (hl->logged_reason != reason)
 			log_info("lease %" PRIu64 " (%s) is over, but still held by %s", hl->lease->id,
-			        hl->lease->label, proof_get_reason_text(reason));
+				hl->lease->label, proof_get_reason_text(reason));
 		hl->logged_reason = reason;
 		find_holders(hl, index);
 		return;
@@ -756,7 +752,7 @@ static bool is_reusable(const struct handoff_lease *hl, const struct proof_verdi
 		/* All who had it must be known, also those before a restart. */
 		return proof->source == PROOF_BPF ||
 		       (segment->weak_uid_count < POOL_WEAK_UIDS &&
-		               (segment->proof != POOL_PROOF_UNKNOWN || segment->generation <= 1));
+			       (segment->proof != POOL_PROOF_UNKNOWN || segment->generation <= 1));
 	case CONFIG_REUSE_NEVER:
 		return false;
 	}
@@ -769,8 +765,8 @@ static void take_back(struct handoff_lease *hl, size_t index, const struct proof
 	pool_refresh(segment);
 	if (segment->allocated > segment->pages)
 		log_warning("lease %" PRIu64 " (%s): its holder took %" PRIu64
-		            " pages more than it was given",
-		        hl->lease->id, hl->lease->label, segment->allocated - segment->pages);
+			    " pages more than it was given",
+			hl->lease->id, hl->lease->label, segment->allocated - segment->pages);
 	int r = pool_set_state(segment, SEGMENT_DIRTY);
 	if (r < 0) {
 		log_error("segment %" PRIu64 " cannot be taken back: %s", segment->id, strerror(-r));
@@ -807,9 +803,9 @@ static void note_broken(const struct handoff_lease *hl, const struct proof_verdi
 	struct pool_segment *segment = hl->lease->segments[hl->job_segment];
 	segment->pool->retired_pages += segment->pages;
 	log_error("pool %s: segment %" PRIu64 " of lease %" PRIu64 " has %" PRIu64
-	          " broken pages, the first at offset %" PRIu64 ": retired",
-	        segment->pool->name, segment->id, hl->lease->id, proof->poisoned,
-	        proof->first_pinned * segment->pool->config.page_size);
+		  " broken pages, the first at offset %" PRIu64 ": retired",
+		segment->pool->name, segment->id, hl->lease->id, proof->poisoned,
+		proof->first_pinned * segment->pool->config.page_size);
 }
 
 static void on_shielded(struct crew_job *job, const struct worker_done *done, void *user)
@@ -859,7 +855,7 @@ static void forget_vanished(struct handoff_lease *hl, size_t index)
 {
 	struct pool_segment *segment = hl->lease->segments[index];
 	log_error("segment %" PRIu64 " of lease %" PRIu64 " has vanished from %s", segment->id, hl->lease->id,
-	        segment->pool->store->path);
+		segment->pool->store->path);
 	lease_drop_segment(hl->handoff->leases, hl->lease, segment);
 	pool_forget(segment);
 	look(hl);
@@ -967,7 +963,7 @@ static void on_probed(struct crew_job *job, const struct worker_done *done, void
 		hl->was_unused = false;
 		if (!lease->is_unknown && lease->state == HPZ_STATE_OFFERED && done->error == 0)
 			lease_set_state(
-			        hl->handoff->leases, lease, HPZ_STATE_LEASED); /* held, so it arrived */
+				hl->handoff->leases, lease, HPZ_STATE_LEASED); /* held, so it arrived */
 		if (ends_when_unused(lease))
 			set_timer(hl, NEXT_UNUSED, GRACE_MS);
 		return;
@@ -1016,7 +1012,7 @@ static void on_trimmed(struct crew_job *job, const struct worker_done *done, voi
 	segment->is_busy = false;
 	if (done->error < 0 && done->error != -ECANCELED)
 		log_warning("segment %" PRIu64 ": its tail cannot be given back: %s", segment->id,
-		        strerror(-done->error));
+			strerror(-done->error));
 	pool_refresh(segment);
 	watch_again(hl);
 	note_change(hl->handoff);
@@ -1084,8 +1080,8 @@ static bool was_opened_meanwhile(const struct lease *lease)
 			continue;
 		pool_get_segment_name(segment, name);
 		if (segment_stat_at(segment->pool->store, &segment->pool->dirs, SEGMENT_LEASED, name, &st) ==
-		                0 &&
-		        st.is_opened)
+				0 &&
+			st.is_opened)
 			return true;
 	}
 	return false;
@@ -1103,7 +1099,7 @@ int handoff_watch(struct handoff *handoff, struct lease *lease, int pidfd)
 	if (pidfd >= 0)
 		start_owner_poll(lease->handoff, pidfd);
 	if (lease->is_recovered && lease->deliver == HPZ_DELIVER_PATH &&
-	        lease->state != HPZ_STATE_RETURNING) {
+		lease->state != HPZ_STATE_RETURNING) {
 		add_watches(lease->handoff);
 		if (was_opened_meanwhile(lease))
 			lease_set_opened(handoff->leases, lease);
@@ -1158,7 +1154,7 @@ static void on_inotify_closed(uv_handle_t *handle)
 }
 
 int handoff_init(uv_loop_t *loop, struct crew *crew, struct prover *prover, struct lease_table *leases,
-        const struct handoff_callbacks *callbacks, struct handoff **ret_handoff)
+	const struct handoff_callbacks *callbacks, struct handoff **ret_handoff)
 {
 	struct handoff *handoff = calloc(1, sizeof *handoff);
 	if (!handoff)
@@ -1193,8 +1189,7 @@ void handoff_close(struct handoff *handoff, void (*closed)(void *user), void *us
 	handoff->is_closing = true;
 	handoff->closed = closed;
 	handoff->closed_user = user;
-	LIST_FOR_EACH(pos, &handoff->leases->leases)
-	{
+	LIST_FOR_EACH (pos, &handoff->leases->leases) {
 		if (LEASE_OF(pos)->handoff)
 			close_watch(LEASE_OF(pos)->handoff);
 	}

@@ -22,7 +22,7 @@ struct handoff_callbacks {
 };
 
 int handoff_init(uv_loop_t *loop, struct crew *crew, struct prover *prover, struct lease_table *leases,
-        const struct handoff_callbacks *callbacks, struct handoff **ret_handoff);
+	const struct handoff_callbacks *callbacks, struct handoff **ret_handoff);
 /* Closes all watches; then calls back. The leases stay as they are, on disk and in the journal. */
 void handoff_close(struct handoff *handoff, void (*closed)(void *user), void *user);
 void handoff_free(struct handoff *handoff);

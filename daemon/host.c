@@ -116,7 +116,7 @@ static int compare_numbers(const void *a, const void *b)
 
 /* The numbers in the names of a directory, ascending; none when there is no such directory. */
 static int list_numbers(const char *path, const char *prefix, const char *suffix, uint64_t max,
-        uint64_t **ret_numbers, size_t *ret_count)
+	uint64_t **ret_numbers, size_t *ret_count)
 {
 	_cleanup_dir_ DIR *dir = opendir(path);
 	_cleanup_free_ uint64_t *numbers = NULL;
@@ -172,7 +172,7 @@ static int init_page_sizes(struct host *host)
 
 	snprintf(path, sizeof path, "%s" PAGE_DIR, host->root);
 	r = list_numbers(
-	        path, "hugepages-", "kB", UINT64_MAX >> 10, &host->page_sizes, &host->page_size_count);
+		path, "hugepages-", "kB", UINT64_MAX >> 10, &host->page_sizes, &host->page_size_count);
 	for (size_t i = 0; i < host->page_size_count; i++)
 		host->page_sizes[i] <<= 10;
 	return r;
@@ -224,25 +224,25 @@ bool host_has_page_size(const struct host *host, uint64_t page_size)
 /* ---- counters ---- */
 
 static void make_machine_path(
-        const struct host *host, uint64_t page_size, const char *counter, char path[PATH_MAX])
+	const struct host *host, uint64_t page_size, const char *counter, char path[PATH_MAX])
 {
 	snprintf(path, PATH_MAX, "%s" PAGE_DIR "/hugepages-%" PRIu64 "kB/%s", host->root, page_size >> 10,
-	        counter);
+		counter);
 }
 
 static void make_node_path(
-        const struct host *host, int32_t node, uint64_t page_size, const char *counter, char path[PATH_MAX])
+	const struct host *host, int32_t node, uint64_t page_size, const char *counter, char path[PATH_MAX])
 {
 	if (!host->has_numa)
 		make_machine_path(host, page_size, counter, path);
 	else
 		snprintf(path, PATH_MAX,
-		        "%s" NODE_DIR "/node%" PRId32 "/hugepages/hugepages-%" PRIu64 "kB/%s", host->root,
-		        node, page_size >> 10, counter);
+			"%s" NODE_DIR "/node%" PRId32 "/hugepages/hugepages-%" PRIu64 "kB/%s", host->root,
+			node, page_size >> 10, counter);
 }
 
 static int read_machine_counter(
-        const struct host *host, uint64_t page_size, const char *counter, uint64_t *ret_pages)
+	const struct host *host, uint64_t page_size, const char *counter, uint64_t *ret_pages)
 {
 	char path[PATH_MAX];
 
@@ -251,7 +251,7 @@ static int read_machine_counter(
 }
 
 static int read_node_counter(
-        const struct host *host, int32_t node, uint64_t page_size, const char *counter, uint64_t *ret_pages)
+	const struct host *host, int32_t node, uint64_t page_size, const char *counter, uint64_t *ret_pages)
 {
 	char path[PATH_MAX];
 
@@ -260,7 +260,7 @@ static int read_node_counter(
 }
 
 int host_get_counters(
-        const struct host *host, int32_t node, uint64_t page_size, struct host_counters *ret_counters)
+	const struct host *host, int32_t node, uint64_t page_size, struct host_counters *ret_counters)
 {
 	struct host_counters c;
 	int r;
@@ -268,9 +268,9 @@ int host_get_counters(
 	if (!host_has_node(host, node))
 		return -ENOENT;
 	if ((r = read_node_counter(host, node, page_size, "nr_hugepages", &c.nr)) < 0 ||
-	        (r = read_node_counter(host, node, page_size, "free_hugepages", &c.free)) < 0 ||
-	        (r = read_node_counter(host, node, page_size, "surplus_hugepages", &c.surplus)) < 0 ||
-	        (r = read_machine_counter(host, page_size, "resv_hugepages", &c.resv)) < 0)
+		(r = read_node_counter(host, node, page_size, "free_hugepages", &c.free)) < 0 ||
+		(r = read_node_counter(host, node, page_size, "surplus_hugepages", &c.surplus)) < 0 ||
+		(r = read_machine_counter(host, page_size, "resv_hugepages", &c.resv)) < 0)
 		return r;
 	*ret_counters = c;
 	return 0;
@@ -284,7 +284,7 @@ int host_get_counters(
  * cannot free.
  */
 static int get_lowerable(
-        const struct host *host, uint64_t page_size, const struct host_counters *c, uint64_t *ret_pages)
+	const struct host *host, uint64_t page_size, const struct host_counters *c, uint64_t *ret_pages)
 {
 	uint64_t machine_free;
 	int r = read_machine_counter(host, page_size, "free_hugepages", &machine_free);
@@ -302,7 +302,7 @@ static uint64_t persistent_pages(const struct host_counters *c)
 }
 
 int host_add_nr(const struct host *host, int32_t node, uint64_t page_size, int64_t pages,
-        uint64_t *ret_before, uint64_t *ret_after)
+	uint64_t *ret_before, uint64_t *ret_after)
 {
 	struct host_counters c, now;
 	uint64_t before, target, lowerable;
@@ -373,7 +373,7 @@ int host_get_boot_id(const struct host *host, char ret_id[37])
 }
 
 static int read_process_file(
-        const struct host *host, pid_t pid, const char *name, char *text, size_t capacity)
+	const struct host *host, pid_t pid, const char *name, char *text, size_t capacity)
 {
 	char path[PATH_MAX];
 	size_t length;

@@ -40,7 +40,7 @@ bool host_has_page_size(const struct host *host, uint64_t page_size);
 
 /* -ENOENT: no such node, or none of that page size on it (a node without memory). */
 int host_get_counters(
-        const struct host *host, int32_t node, uint64_t page_size, struct host_counters *ret_counters);
+	const struct host *host, int32_t node, uint64_t page_size, struct host_counters *ret_counters);
 
 /*
  * Raises or lowers nr_hugepages of a node by a number of pages relative to what it is now, in one write;
@@ -50,7 +50,7 @@ int host_get_counters(
  * negative errno (-ENOENT, -EINVAL, -EACCES, ...). Thread-safe: touches only its arguments.
  */
 int host_add_nr(const struct host *host, int32_t node, uint64_t page_size, int64_t pages,
-        uint64_t *ret_before, uint64_t *ret_after);
+	uint64_t *ret_before, uint64_t *ret_after);
 
 /* The CPUs of a node for its workers: a list "0-3,8" as sysfs has it; "" when the node has none. -ENOBUFS:
  * too long. */

@@ -61,8 +61,8 @@ uint32_t journal_crc32c_plain(uint32_t crc, const void *bytes, size_t length)
 {
 	/* Remainders of the 16 half bytes for the reflected polynomial 0x82f63b78. */
 	static const uint32_t half[16] = {0x00000000, 0x105ec76f, 0x20bd8ede, 0x30e349b1, 0x417b1dbc,
-	        0x5125dad3, 0x61c69362, 0x7198540d, 0x82f63b78, 0x92a8fc17, 0xa24bb5a6, 0xb21572c9,
-	        0xc38d26c4, 0xd3d3e1ab, 0xe330a81a, 0xf36e6f75};
+		0x5125dad3, 0x61c69362, 0x7198540d, 0x82f63b78, 0x92a8fc17, 0xa24bb5a6, 0xb21572c9,
+		0xc38d26c4, 0xd3d3e1ab, 0xe330a81a, 0xf36e6f75};
 	const unsigned char *p = bytes;
 
 	crc = ~crc;
@@ -143,7 +143,7 @@ static size_t find_record(const unsigned char *bytes, size_t available)
 		return 0;
 	memcpy(&head, bytes, sizeof head);
 	if (head.length < sizeof head || head.length > available ||
-	        head.crc != get_record_crc(bytes, head.length))
+		head.crc != get_record_crc(bytes, head.length))
 		return 0;
 	return head.length;
 }
@@ -160,7 +160,7 @@ static bool is_all_zero(const unsigned char *bytes, size_t length)
  * The payload of a whole record as this hpzd knows it. 0, or -EPROTO: written by a newer one, or by none.
  */
 static int read_record(const unsigned char *record, struct record_head *ret_head,
-        unsigned char payload[LEASE_MAX], size_t *ret_bytes)
+	unsigned char payload[LEASE_MAX], size_t *ret_bytes)
 {
 	struct record_head head;
 	uint32_t size = 0, segments = 0;
@@ -191,7 +191,7 @@ static int read_record(const unsigned char *record, struct record_head *ret_head
 
 /* Goes through all whole records; `callback` NULL only looks. *ret_whole: where they end. */
 static int scan(const unsigned char *bytes, size_t length, const char *boot_id, journal_read_cb callback,
-        void *user, size_t *ret_whole)
+	void *user, size_t *ret_whole)
 {
 	_Alignas(8) unsigned char payload[LEASE_MAX];
 	struct record_head head;
@@ -311,7 +311,7 @@ static void cleanup_journal(struct journal **journal)
 }
 
 int journal_open(const char *dir, const char *boot_id, journal_read_cb callback, void *user,
-        uint64_t *ret_cut, struct journal **ret_journal)
+	uint64_t *ret_cut, struct journal **ret_journal)
 {
 	__attribute__((cleanup(cleanup_journal))) struct journal *journal = calloc(1, sizeof *journal);
 	int r;
@@ -347,7 +347,7 @@ void journal_close(struct journal *journal)
 /* ---- appending ---- */
 
 static size_t make_record(const struct journal *journal, enum journal_type type, const void *payload,
-        size_t bytes, const void *extra, size_t extra_bytes, unsigned char record[RECORD_MAX])
+	size_t bytes, const void *extra, size_t extra_bytes, unsigned char record[RECORD_MAX])
 {
 	struct record_head head = {.version = JOURNAL_VERSION, .type = (uint16_t)type};
 	size_t length = sizeof head + bytes + extra_bytes;
@@ -395,23 +395,23 @@ static int write_record(struct journal *journal, const unsigned char *record, si
 }
 
 static int append(struct journal *journal, enum journal_type type, const void *payload, size_t bytes,
-        const void *extra, size_t extra_bytes)
+	const void *extra, size_t extra_bytes)
 {
 	unsigned char record[RECORD_MAX];
 	uint32_t size;
 
 	if (bytes < sizeof size || bytes > sizeof(struct journal_lease) ||
-	        extra_bytes > LEASE_MAX - sizeof(struct journal_lease))
+		extra_bytes > LEASE_MAX - sizeof(struct journal_lease))
 		return -EINVAL;
 	memcpy(&size, payload, sizeof size);
 	if (size != bytes || !get_struct_size(type))
 		return -EINVAL;
 	return write_record(
-	        journal, record, make_record(journal, type, payload, bytes, extra, extra_bytes, record));
+		journal, record, make_record(journal, type, payload, bytes, extra, extra_bytes, record));
 }
 
 int journal_append(struct journal *journal, enum journal_type type, const void *payload, size_t bytes,
-        const void *extra, size_t extra_bytes)
+	const void *extra, size_t extra_bytes)
 {
 	int r = append(journal, type, payload, bytes, extra, extra_bytes);
 
@@ -437,7 +437,7 @@ int journal_compact(struct journal *journal, void (*writer)(struct journal *jour
 	writer(journal, user);
 	r = journal->compact_error;
 	if (r == 0 &&
-	        (fsync(fd) < 0 || renameat(journal->dir, JOURNAL_NEW_NAME, journal->dir, JOURNAL_NAME) < 0))
+		(fsync(fd) < 0 || renameat(journal->dir, JOURNAL_NEW_NAME, journal->dir, JOURNAL_NAME) < 0))
 		r = -errno;
 	if (r < 0) {
 		*journal = old;

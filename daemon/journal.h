@@ -134,7 +134,7 @@ struct journal;
  * many as it says.
  */
 typedef void (*journal_read_cb)(
-        enum journal_type type, const void *payload, size_t payload_bytes, void *user);
+	enum journal_type type, const void *payload, size_t payload_bytes, void *user);
 
 /*
  * Opens (makes, mode 0600) DIR/journal, reads what is there and calls back for each record of this boot in
@@ -142,7 +142,7 @@ typedef void (*journal_read_cb)(
  * errno. *ret_cut (may be NULL): bytes of a torn tail dropped.
  */
 int journal_open(const char *dir, const char *boot_id, journal_read_cb callback, void *user,
-        uint64_t *ret_cut, struct journal **ret_journal);
+	uint64_t *ret_cut, struct journal **ret_journal);
 void journal_close(struct journal *journal);
 
 /*
@@ -151,7 +151,7 @@ void journal_close(struct journal *journal);
  * segments.
  */
 int journal_append(struct journal *journal, enum journal_type type, const void *payload, size_t bytes,
-        const void *extra, size_t extra_bytes);
+	const void *extra, size_t extra_bytes);
 
 /*
  * Writes a new file from what `writer` appends through journal_append() while it runs, then replaces the old

@@ -35,8 +35,8 @@ static void free_lease(struct lease *lease)
 
 void lease_deinit_table(struct lease_table *table)
 {
-	LIST_FOR_EACH_SAFE(pos, &table->leases)
-	free_lease(LEASE_OF(pos));
+	LIST_FOR_EACH_SAFE (pos, &table->leases)
+		free_lease(LEASE_OF(pos));
 	free(table->hash);
 	free(table->ranges);
 	*table = (struct lease_table){0};
@@ -67,10 +67,10 @@ static int add_range(struct lease_table *table, uint64_t first, uint64_t next)
 {
 	/* A run that gave no lease leaves nothing to remember. */
 	if (table->range_count > 0 &&
-	        table->ranges[table->range_count - 1].first == table->ranges[table->range_count - 1].next)
+		table->ranges[table->range_count - 1].first == table->ranges[table->range_count - 1].next)
 		table->range_count--;
 	struct lease_range *ranges =
-	        reallocarray(table->ranges, table->range_count + 1, sizeof *table->ranges);
+		reallocarray(table->ranges, table->range_count + 1, sizeof *table->ranges);
 	if (!ranges)
 		return -ENOMEM;
 	table->ranges = ranges;
@@ -100,8 +100,7 @@ bool lease_is_known_id(const struct lease_table *table, uint64_t id)
 
 struct lease *lease_find(const struct lease_table *table, uint64_t id)
 {
-	LIST_FOR_EACH(pos, find_bucket(table, id))
-	{
+	LIST_FOR_EACH (pos, find_bucket(table, id)) {
 		struct lease *lease = CONTAINER_OF(pos, struct lease, hash_link);
 		if (lease->id == id)
 			return lease;
@@ -113,8 +112,7 @@ struct lease *lease_find_key(const struct lease_table *table, uint32_t uid, cons
 {
 	if (!*key)
 		return NULL;
-	LIST_FOR_EACH(pos, &table->leases)
-	{
+	LIST_FOR_EACH (pos, &table->leases) {
 		struct lease *lease = LEASE_OF(pos);
 		bool is_alive = lease->state == HPZ_STATE_OFFERED || lease->state == HPZ_STATE_LEASED;
 		if (is_alive && lease->uid == uid && strcmp(lease->key, key) == 0)
@@ -125,8 +123,7 @@ struct lease *lease_find_key(const struct lease_table *table, uint32_t uid, cons
 
 struct lease *lease_find_from(const struct lease_table *table, uint64_t id)
 {
-	LIST_FOR_EACH(pos, &table->leases)
-	{
+	LIST_FOR_EACH (pos, &table->leases) {
 		if (LEASE_OF(pos)->id >= id)
 			return LEASE_OF(pos);
 	}
@@ -152,25 +149,25 @@ static void set_bytes(char *array, size_t capacity, const char *string)
 }
 
 static int write_lease(struct journal *journal, const struct lease *lease,
-        struct pool_segment *const *segments, const uint64_t *given_pages, size_t count,
-        unsigned generations_ahead)
+	struct pool_segment *const *segments, const uint64_t *given_pages, size_t count,
+	unsigned generations_ahead)
 {
 	struct journal_lease record = {
-	        .size = sizeof record,
-	        .segments = (uint32_t)count,
-	        .id = lease->id,
-	        .asked = lease->asked,
-	        .granted_boot_ns = lease->granted_boot_ns,
-	        .uid = lease->uid,
-	        .gid = lease->gid,
-	        .pid = lease->pid,
-	        .flags = lease->flags,
-	        .pid_start = lease->pid_start,
-	        .deliver = lease->deliver,
-	        .file_uid = lease->file_uid,
-	        .file_gid = lease->file_gid,
-	        .file_mode = lease->file_mode,
-	        .open_timeout_ms = lease->open_timeout_ms,
+		.size = sizeof record,
+		.segments = (uint32_t)count,
+		.id = lease->id,
+		.asked = lease->asked,
+		.granted_boot_ns = lease->granted_boot_ns,
+		.uid = lease->uid,
+		.gid = lease->gid,
+		.pid = lease->pid,
+		.flags = lease->flags,
+		.pid_start = lease->pid_start,
+		.deliver = lease->deliver,
+		.file_uid = lease->file_uid,
+		.file_gid = lease->file_gid,
+		.file_mode = lease->file_mode,
+		.open_timeout_ms = lease->open_timeout_ms,
 	};
 	set_bytes(record.label, sizeof record.label, lease->label);
 	set_bytes(record.key, sizeof record.key, lease->key);
@@ -185,26 +182,26 @@ static int write_lease(struct journal *journal, const struct lease *lease,
 		if (!segment)
 			continue; /* back already: its place in the order stays, with page_size 0 */
 		list[i] = (struct journal_segment){
-		        .segment = segment->id,
-		        .generation = segment->generation + generations_ahead,
-		        .page_size = segment->pool->config.page_size,
-		        .pages = given_pages ? given_pages[i] : segment->given,
-		        .length = segment->pages,
-		        .node = segment->pool->config.node,
+			.segment = segment->id,
+			.generation = segment->generation + generations_ahead,
+			.page_size = segment->pool->config.page_size,
+			.pages = given_pages ? given_pages[i] : segment->given,
+			.length = segment->pages,
+			.node = segment->pool->config.node,
 		};
 	}
 	return journal_append(journal, JOURNAL_LEASE, &record, sizeof record, list, count * sizeof *list);
 }
 
 static void write_or_log(
-        struct lease_table *table, uint64_t id, enum journal_type type, const void *payload, size_t bytes)
+	struct lease_table *table, uint64_t id, enum journal_type type, const void *payload, size_t bytes)
 {
 	if (!table->journal)
 		return;
 	int r = journal_append(table->journal, type, payload, bytes, NULL, 0);
 	if (r < 0)
 		log_error("journal: lease %" PRIu64 ": %s; a restart now would know less of it", id,
-		        strerror(-r));
+			strerror(-r));
 }
 
 static void write_state(struct lease_table *table, const struct lease *lease)
@@ -218,11 +215,10 @@ void lease_write_all(struct journal *journal, void *user)
 	struct lease_table *table = user;
 	for (size_t i = 0; i < table->range_count; i++) {
 		struct journal_range record = {
-		        sizeof record, 0, table->ranges[i].first, table->ranges[i].next};
+			sizeof record, 0, table->ranges[i].first, table->ranges[i].next};
 		journal_append(journal, JOURNAL_RANGE, &record, sizeof record, NULL, 0);
 	}
-	LIST_FOR_EACH(pos, &table->leases)
-	{
+	LIST_FOR_EACH (pos, &table->leases) {
 		struct lease *lease = LEASE_OF(pos);
 		if (lease->is_unknown)
 			continue;
@@ -243,8 +239,8 @@ static void read_lease(struct lease_table *table, const void *payload, size_t by
 {
 	const struct journal_lease *record = payload;
 	if (bytes < sizeof *record || lease_find(table, record->id) ||
-	        record->segments > JOURNAL_SEGMENTS_MAX ||
-	        bytes - sizeof *record < record->segments * sizeof(struct journal_segment))
+		record->segments > JOURNAL_SEGMENTS_MAX ||
+		bytes - sizeof *record < record->segments * sizeof(struct journal_segment))
 		return;
 	struct lease *lease = calloc(1, sizeof *lease);
 	if (!lease)
@@ -370,7 +366,7 @@ static int make_room(struct lease *lease, uint32_t index)
 	lease->segments = segments;
 	if (lease->recorded) {
 		struct journal_segment *recorded =
-		        reallocarray(lease->recorded, index + 1u, sizeof *recorded);
+			reallocarray(lease->recorded, index + 1u, sizeof *recorded);
 		if (!recorded)
 			return -ENOMEM;
 		lease->recorded = recorded;
@@ -400,7 +396,7 @@ int lease_adopt_segment(struct lease_table *table, struct pool_segment *segment)
 	lease->segments_out++;
 	table->segments_out++;
 	if (lease->recorded && lease->recorded[segment->index].page_size > 0 &&
-	        lease->recorded[segment->index].segment == segment->id) {
+		lease->recorded[segment->index].segment == segment->id) {
 		/* Its holder may have cut or grown the file: the length it had is what counts. */
 		segment->given = lease->recorded[segment->index].pages;
 		return pool_set_length(segment, lease->recorded[segment->index].length);
@@ -412,16 +408,15 @@ int lease_adopt_segment(struct lease_table *table, struct pool_segment *segment)
 
 int lease_finish_adoption(struct lease_table *table, struct journal *journal)
 {
-	LIST_FOR_EACH_SAFE(pos, &table->leases)
-	{
+	LIST_FOR_EACH_SAFE (pos, &table->leases) {
 		struct lease *lease = LEASE_OF(pos);
 		free(steal_pointer(&lease->recorded));
 		if (lease->segments_out == 0) {
 			forget(table, lease);
 		} else if (lease->segments_out < lease->segment_count &&
-		           lease->state != HPZ_STATE_RETURNING) {
+			   lease->state != HPZ_STATE_RETURNING) {
 			log_warning("lease %" PRIu64 " (%s) was not whole: its memory is taken back",
-			        lease->id, lease->label);
+				lease->id, lease->label);
 			lease->state = HPZ_STATE_RETURNING;
 		}
 	}
@@ -452,12 +447,12 @@ static void take_back(struct pool_segment **segments, size_t count)
 		int r = pool_set_state(segments[i], SEGMENT_DIRTY);
 		if (r < 0)
 			log_error("segment %" PRIu64 " cannot be taken back: %s", segments[i]->id,
-			        strerror(-r));
+				strerror(-r));
 	}
 }
 
 static int rename_all(
-        struct lease *lease, struct pool_segment **segments, const uint64_t *given_pages, size_t count)
+	struct lease *lease, struct pool_segment **segments, const uint64_t *given_pages, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
 		segments[i]->lease = lease->id;
@@ -474,7 +469,7 @@ static int rename_all(
 }
 
 int lease_grant(struct lease_table *table, const struct lease *draft, struct pool_segment **segments,
-        const uint64_t *given_pages, size_t count, struct lease **ret_lease)
+	const uint64_t *given_pages, size_t count, struct lease **ret_lease)
 {
 	struct lease *lease = malloc(sizeof *lease);
 	if (!lease)
@@ -488,7 +483,7 @@ int lease_grant(struct lease_table *table, const struct lease *draft, struct poo
 	lease->segments = calloc(count, sizeof *segments);
 	lease->segment_count = lease->segments_out = count;
 	int r = lease->segments ? write_lease(table->journal, lease, segments, given_pages, count, 1)
-	                        : -ENOMEM;
+				: -ENOMEM;
 	if (r < 0) {
 		free_lease(lease);
 		return r;
@@ -528,10 +523,10 @@ void lease_set_opened(struct lease_table *table, struct lease *lease)
 }
 
 int lease_set_owner(struct lease_table *table, struct lease *lease, int32_t pid, uint64_t pid_start,
-        uint32_t flags, const char *comm)
+	uint32_t flags, const char *comm)
 {
 	struct journal_owner record = {
-	        .size = sizeof record, .pid = pid, .id = lease->id, .pid_start = pid_start, .flags = flags};
+		.size = sizeof record, .pid = pid, .id = lease->id, .pid_start = pid_start, .flags = flags};
 	set_bytes(record.comm, sizeof record.comm, comm);
 	int r = journal_append(table->journal, JOURNAL_OWNER, &record, sizeof record, NULL, 0);
 	if (r < 0)

@@ -93,14 +93,14 @@ uint64_t lease_get_journal_bytes(const struct lease_table *table);
  * and *draft is untouched. 0 or negative errno.
  */
 int lease_grant(struct lease_table *table, const struct lease *draft, struct pool_segment **segments,
-        const uint64_t *given_pages, size_t count, struct lease **ret_lease);
+	const uint64_t *given_pages, size_t count, struct lease **ret_lease);
 
 /* State and opened flag, to the journal as well; a failure there is logged and costs only what it would
  * remember. */
 void lease_set_state(struct lease_table *table, struct lease *lease, enum hpz_lease_state state);
 void lease_set_opened(struct lease_table *table, struct lease *lease);
 int lease_set_owner(struct lease_table *table, struct lease *lease, int32_t pid, uint64_t pid_start,
-        uint32_t flags, const char *comm);
+	uint32_t flags, const char *comm);
 /* A segment is back (or gone): the lease does not list it any more. */
 void lease_drop_segment(struct lease_table *table, struct lease *lease, struct pool_segment *segment);
 /* All segments are back: END to the journal, forget it. Its handoff must be gone. */

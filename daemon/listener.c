@@ -55,22 +55,22 @@ static void on_session_closed(struct session *session, void *user)
  * whatever its section says. If not, *ret_text says why.
  */
 static bool may_connect(
-        struct listener *listener, const struct request_peer *peer, char ret_text[HPZ_WIRE_TEXT])
+	struct listener *listener, const struct request_peer *peer, char ret_text[HPZ_WIRE_TEXT])
 {
 	struct access_rule rule;
 	unsigned same = 0;
 	snprintf(ret_text, HPZ_WIRE_TEXT, "hpzd has as many connections as it may have");
 	if (peer->uid == 0)
 		return listener->count < listener->max;
-	LIST_FOR_EACH(pos, &listener->sessions)
-	same += CONTAINER_OF(pos, struct session, link)->peer.uid == peer->uid;
+	LIST_FOR_EACH (pos, &listener->sessions)
+		same += CONTAINER_OF(pos, struct session, link)->peer.uid == peer->uid;
 	if (same >= listener->max / 2 || listener->count >= listener->max - listener->max / 8)
 		return false;
 	request_find_rule(listener->requests, peer, &rule);
 	if (access_may_connect(&rule, same))
 		return true;
 	access_explain_limit(
-	        &rule, "max_connections", rule.section->max_connections, ret_text, HPZ_WIRE_TEXT);
+		&rule, "max_connections", rule.section->max_connections, ret_text, HPZ_WIRE_TEXT);
 	return false;
 }
 
@@ -157,7 +157,7 @@ static bool is_answered(const struct sockaddr_un *address)
 {
 	_cleanup_fd_ int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	return sock >= 0 && (connect(sock, (const struct sockaddr *)address, sizeof *address) == 0 ||
-	                            errno == EAGAIN || errno == EPROTOTYPE);
+				    errno == EAGAIN || errno == EPROTOTYPE);
 }
 
 /* A child that a killed hpzd had just forked has its socket, too, until it becomes a worker. */
@@ -212,7 +212,7 @@ static unsigned get_connections_max(void)
 }
 
 int listener_open(struct requests *requests, uv_loop_t *loop, const char *path, const char *group,
-        mode_t mode, int passed, struct listener **ret_listener, const char **ret_why)
+	mode_t mode, int passed, struct listener **ret_listener, const char **ret_why)
 {
 	_cleanup_fd_ int sock = passed;
 	if (sock < 0)
@@ -255,8 +255,8 @@ void listener_close(struct listener *listener)
 	listener->is_closing = true;
 	if (listener->path[0])
 		unlink(listener->path);
-	LIST_FOR_EACH_SAFE(pos, &listener->sessions)
-	session_close(CONTAINER_OF(pos, struct session, link));
+	LIST_FOR_EACH_SAFE (pos, &listener->sessions)
+		session_close(CONTAINER_OF(pos, struct session, link));
 	uv_close((uv_handle_t *)&listener->poll, on_handle_closed);
 	uv_close((uv_handle_t *)&listener->pause, on_handle_closed);
 }

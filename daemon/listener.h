@@ -16,7 +16,7 @@ struct listener;
  * *ret_why a sentence.
  */
 int listener_open(struct requests *requests, uv_loop_t *loop, const char *path, const char *group,
-        mode_t mode, int passed, struct listener **ret_listener, const char **ret_why);
+	mode_t mode, int passed, struct listener **ret_listener, const char **ret_why);
 /* Closes the socket and every session; the memory goes with the last of them. */
 void listener_close(struct listener *listener);
 

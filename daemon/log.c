@@ -48,10 +48,10 @@ int log_find_level(const char *name, enum log_level *ret_level)
 		const char *name;
 		enum log_level level;
 	} levels[] = {
-	        {"error", LOG_LEVEL_ERROR},
-	        {"warning", LOG_LEVEL_WARNING},
-	        {"info", LOG_LEVEL_INFO},
-	        {"debug", LOG_LEVEL_DEBUG},
+		{"error", LOG_LEVEL_ERROR},
+		{"warning", LOG_LEVEL_WARNING},
+		{"info", LOG_LEVEL_INFO},
+		{"debug", LOG_LEVEL_DEBUG},
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(levels); i++)

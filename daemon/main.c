@@ -8,24 +8,24 @@
 #include "worker.h"
 
 static const char help[] =
-        "hpzd - keeps huge pages zero and hands them to virtual machines\n"
-        "\n"
-        "  hpzd [--config FILE]   run in the foreground (default " CONFIG_DEFAULT_PATH ")\n"
-        "  hpzd --check FILE      say what is wrong with a configuration\n"
-        "  hpzd --version\n"
-        "  hpzd --help\n"
-        "\n"
-        "SIGTERM ends it and keeps all memory for the next start; SIGHUP reloads the configuration.\n"
-        "See hpzd(8), hpzd.conf(5), hpzctl(1).\n";
+	"hpzd - keeps huge pages zero and hands them to virtual machines\n"
+	"\n"
+	"  hpzd [--config FILE]   run in the foreground (default " CONFIG_DEFAULT_PATH ")\n"
+	"  hpzd --check FILE      say what is wrong with a configuration\n"
+	"  hpzd --version\n"
+	"  hpzd --help\n"
+	"\n"
+	"SIGTERM ends it and keeps all memory for the next start; SIGHUP reloads the configuration.\n"
+	"See hpzd(8), hpzd.conf(5), hpzctl(1).\n";
 
 int main(int argc, char **argv)
 {
 	static const struct option options[] = {
-	        {"config", required_argument, NULL, 'c'},
-	        {"check", required_argument, NULL, 'k'},
-	        {"version", no_argument, NULL, 'v'},
-	        {"help", no_argument, NULL, 'h'},
-	        {NULL, 0, NULL, 0},
+		{"config", required_argument, NULL, 'c'},
+		{"check", required_argument, NULL, 'k'},
+		{"version", no_argument, NULL, 'v'},
+		{"help", no_argument, NULL, 'h'},
+		{NULL, 0, NULL, 0},
 	};
 	const char *config = CONFIG_DEFAULT_PATH;
 	if (argc > 1 && strcmp(argv[1], "--worker") == 0) {

@@ -61,9 +61,9 @@ static void alarm_if_old(struct orphan *orphan)
 	orphan->was_alarmed = true;
 	format_bytes(orphan, size);
 	log_error("pool %s: %s of lease %" PRIu64 " (%s, uid %" PRIu32
-	          ") are orphaned for more than a minute: %s keeps them from the kernel",
-	        orphan->pool, size, orphan->lease, orphan->label, orphan->uid,
-	        proof_get_reason_text(orphan->reason));
+		  ") are orphaned for more than a minute: %s keeps them from the kernel",
+		orphan->pool, size, orphan->lease, orphan->label, orphan->uid,
+		proof_get_reason_text(orphan->reason));
 }
 
 static void on_looked(struct crew_job *job, const struct worker_done *done, void *user)
@@ -82,15 +82,15 @@ static void on_looked(struct crew_job *job, const struct worker_done *done, void
 	}
 	if (done->allocated == 0) {
 		log_info("pool %s: %" PRIu64 " orphaned pages of lease %" PRIu64 " are back with the kernel",
-		        orphan->pool, orphan->pages, orphan->lease);
+			orphan->pool, orphan->pages, orphan->lease);
 		forget(orphan);
 		orphans->changed(orphans->user);
 		return;
 	}
 	if (done->proof.result == PROOF_CANNOT_TELL) {
 		log_error("pool %s: %" PRIu64 " orphaned pages of lease %" PRIu64
-		          " are not watched any more: nothing here can tell who holds them",
-		        orphan->pool, orphan->pages, orphan->lease);
+			  " are not watched any more: nothing here can tell who holds them",
+			orphan->pool, orphan->pages, orphan->lease);
 		forget(orphan);
 		orphans->changed(orphans->user);
 		return;
@@ -113,7 +113,7 @@ static void look(struct orphan *orphan)
 	}
 	job->fds[WORKER_FD_SEGMENT] = copy;
 	const struct proof_facts *facts =
-	        prover_find(orphans->prover, orphan->page_size, &job->fds[WORKER_FD_PROGRAM]);
+		prover_find(orphans->prover, orphan->page_size, &job->fds[WORKER_FD_PROGRAM]);
 	if (facts)
 		job->wire.facts = *facts;
 	job->wire.page_size = orphan->page_size;
@@ -128,8 +128,7 @@ static void on_timer(uv_timer_t *timer)
 {
 	struct orphans *orphans = timer->data;
 	uint64_t now = now_ns();
-	LIST_FOR_EACH_SAFE(pos, &orphans->list)
-	{
+	LIST_FOR_EACH_SAFE (pos, &orphans->list) {
 		if (!ORPHAN_OF(pos)->job && ORPHAN_OF(pos)->due_ns <= now)
 			look(ORPHAN_OF(pos));
 	}
@@ -141,8 +140,7 @@ static void set_timer(struct orphans *orphans)
 	uint64_t now = now_ns(), due = UINT64_MAX;
 	if (orphans->is_closing)
 		return;
-	LIST_FOR_EACH(pos, &orphans->list)
-	{
+	LIST_FOR_EACH (pos, &orphans->list) {
 		if (!ORPHAN_OF(pos)->job)
 			due = MIN(due, ORPHAN_OF(pos)->due_ns);
 	}
@@ -163,13 +161,13 @@ static void insert(struct orphans *orphans, struct orphan *orphan)
 }
 
 void orphan_add_take(struct orphans *orphans, const struct lease *lease, const struct pool_segment *segment,
-        const struct worker_done *seen, int fd)
+	const struct worker_done *seen, int fd)
 {
 	char size[SIZE_TEXT];
 	struct orphan *orphan = calloc(1, sizeof *orphan);
 	if (!orphan) {
 		log_error("lease %" PRIu64 ": %" PRIu64 " orphaned pages are not watched: no memory",
-		        lease->id, seen->allocated);
+			lease->id, seen->allocated);
 		close_fd(fd);
 		return;
 	}
@@ -189,13 +187,13 @@ void orphan_add_take(struct orphans *orphans, const struct lease *lease, const s
 	insert(orphans, orphan);
 	format_bytes(orphan, size);
 	log_warning("pool %s: %s of lease %" PRIu64 " (%s, uid %" PRIu32 ") are orphaned: held by %s",
-	        orphan->pool, size, orphan->lease, orphan->label, orphan->uid,
-	        proof_get_reason_text(orphan->reason));
+		orphan->pool, size, orphan->lease, orphan->label, orphan->uid,
+		proof_get_reason_text(orphan->reason));
 	plan_look(orphan);
 }
 
 int orphan_init(uv_loop_t *loop, struct crew *crew, struct prover *prover, void (*changed)(void *user),
-        void *user, struct orphans **ret_orphans)
+	void *user, struct orphans **ret_orphans)
 {
 	struct orphans *orphans = calloc(1, sizeof *orphans);
 	if (!orphans)
@@ -216,17 +214,18 @@ void orphan_close(struct orphans *orphans)
 {
 	orphans->is_closing = true;
 	uv_close((uv_handle_t *)&orphans->timer, NULL);
-	LIST_FOR_EACH(pos, &orphans->list)
-	log_warning("pool %s: %" PRIu64 " orphaned pages of lease %" PRIu64 " are not watched any more",
-	        ORPHAN_OF(pos)->pool, ORPHAN_OF(pos)->pages, ORPHAN_OF(pos)->lease);
+	LIST_FOR_EACH (pos, &orphans->list)
+		log_warning("pool %s: %" PRIu64 " orphaned pages of lease %" PRIu64
+			    " are not watched any more",
+			ORPHAN_OF(pos)->pool, ORPHAN_OF(pos)->pages, ORPHAN_OF(pos)->lease);
 }
 
 void orphan_free(struct orphans *orphans)
 {
 	if (!orphans)
 		return;
-	LIST_FOR_EACH_SAFE(pos, &orphans->list)
-	forget(ORPHAN_OF(pos));
+	LIST_FOR_EACH_SAFE (pos, &orphans->list)
+		forget(ORPHAN_OF(pos));
 	free(orphans);
 }
 
@@ -236,8 +235,7 @@ uint64_t orphan_get_pages(const struct orphans *orphans, const struct pool *pool
 {
 	uint64_t pages = 0;
 	uint32_t files = 0;
-	LIST_FOR_EACH(pos, &orphans->list)
-	{
+	LIST_FOR_EACH (pos, &orphans->list) {
 		const struct orphan *orphan = ORPHAN_OF(pos);
 		if (strcmp(orphan->pool, pool->name) != 0)
 			continue;
@@ -252,8 +250,7 @@ uint64_t orphan_get_pages(const struct orphans *orphans, const struct pool *pool
 uint64_t orphan_get_bytes(const struct orphans *orphans, uint32_t uid)
 {
 	uint64_t bytes = 0;
-	LIST_FOR_EACH(pos, &orphans->list)
-	{
+	LIST_FOR_EACH (pos, &orphans->list) {
 		if (ORPHAN_OF(pos)->uid == uid)
 			bytes += ORPHAN_OF(pos)->pages * ORPHAN_OF(pos)->page_size;
 	}
@@ -268,11 +265,11 @@ const struct list *orphan_get_list(const struct orphans *orphans)
 void orphan_say_unknown(const struct pool *pool, const struct host_counters *kernel)
 {
 	uint64_t used = kernel->nr > kernel->free ? kernel->nr - kernel->free : 0,
-	         ours = pool_get_total(pool);
+		 ours = pool_get_total(pool);
 	if (used <= ours)
 		return;
 	/* Nobody can tell these apart any more. */
 	log_info("pool %s: %" PRIu64 " pages in use of the kernel's are "
-	         "not this pool's: other programs', or orphans of an earlier hpzd",
-	        pool->name, used - ours);
+		 "not this pool's: other programs', or orphans of an earlier hpzd",
+		pool->name, used - ours);
 }

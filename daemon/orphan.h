@@ -41,14 +41,14 @@ struct orphan {
 
 /* `changed` is called when one is gone. */
 int orphan_init(uv_loop_t *loop, struct crew *crew, struct prover *prover, void (*changed)(void *user),
-        void *user, struct orphans **ret_orphans);
+	void *user, struct orphans **ret_orphans);
 /* No look any more; whoever runs the loop waits for the handle. */
 void orphan_close(struct orphans *orphans);
 void orphan_free(struct orphans *orphans);
 
 /* A segment of this lease whose name is removed. Consumes the descriptor, our only one of the file. */
 void orphan_add_take(struct orphans *orphans, const struct lease *lease, const struct pool_segment *segment,
-        const struct worker_done *seen, int fd);
+	const struct worker_done *seen, int fd);
 
 /* In pages, of one pool; *ret_files may be NULL. */
 uint64_t orphan_get_pages(const struct orphans *orphans, const struct pool *pool, uint32_t *ret_files);

@@ -21,7 +21,7 @@ uint64_t policy_get_usable(const struct policy_input *input)
 }
 
 static void add_action(
-        struct policy_plan *plan, enum policy_kind kind, uint64_t segment_pages, uint64_t count)
+	struct policy_plan *plan, enum policy_kind kind, uint64_t segment_pages, uint64_t count)
 {
 	if (count > 0 && plan->action_count < POLICY_ACTIONS_MAX)
 		plan->actions[plan->action_count++] = (struct policy_action){kind, segment_pages, count};
@@ -79,14 +79,14 @@ static enum policy_level pick_level(const struct policy_input *input)
 void policy_plan(const struct policy_input *input, struct policy_plan *ret_plan)
 {
 	*ret_plan =
-	        (struct policy_plan){.level = pick_level(input), .usable_pages = policy_get_usable(input)};
+		(struct policy_plan){.level = pick_level(input), .usable_pages = policy_get_usable(input)};
 	plan_discards(input, ret_plan);
 	if (!input->is_draining)
 		plan_fills(input, ret_plan);
 }
 
 size_t policy_pick_class(
-        const struct policy_class *classes, size_t class_count, uint64_t pages, uint64_t below_pages)
+	const struct policy_class *classes, size_t class_count, uint64_t pages, uint64_t below_pages)
 {
 	for (size_t i = 0; i < class_count; i++) {
 		if (classes[i].segment_pages < pages || classes[i].clean <= classes[i].kept)

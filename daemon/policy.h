@@ -84,7 +84,7 @@ uint64_t policy_get_usable(const struct policy_input *input);
  * `below_pages` or more (0: no such bound): those are kept for somebody who waited longer. SIZE_MAX: none.
  */
 size_t policy_pick_class(
-        const struct policy_class *classes, size_t class_count, uint64_t pages, uint64_t below_pages);
+	const struct policy_class *classes, size_t class_count, uint64_t pages, uint64_t below_pages);
 
 /* The largest page size that wastes at most an eighth of `bytes`, else the smallest. `sizes` ascending, not
  * empty. */

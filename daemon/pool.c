@@ -9,8 +9,7 @@
 
 static struct pool_class *find_class(const struct pool *pool, uint64_t pages)
 {
-	LIST_FOR_EACH(pos, &pool->classes)
-	{
+	LIST_FOR_EACH (pos, &pool->classes) {
 		struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
 		if (class->pages == pages)
 			return class;
@@ -38,8 +37,7 @@ static struct pool_class *add_class(struct pool *pool, uint64_t pages)
 
 void pool_sweep(struct pool *pool)
 {
-	LIST_FOR_EACH_SAFE(pos, &pool->classes)
-	{
+	LIST_FOR_EACH_SAFE (pos, &pool->classes) {
 		struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
 		uint64_t all = class->want;
 		for (size_t i = 0; i < SEGMENT_STATE_COUNT; i++)
@@ -88,7 +86,7 @@ static void set_allocated(struct pool_segment *segment, uint64_t allocated)
 }
 
 static struct pool_segment *add_segment(struct pool *pool, const struct segment_name *name, uint64_t pages,
-        uint64_t allocated, enum segment_state state)
+	uint64_t allocated, enum segment_state state)
 {
 	struct pool_segment *segment = calloc(1, sizeof *segment);
 	if (!segment)
@@ -121,11 +119,11 @@ void pool_forget(struct pool_segment *segment)
 /* ---- names ---- */
 
 static void format_name(const struct pool_segment *segment, enum segment_state state, uint64_t generation,
-        char ret_name[SEGMENT_NAME_MAX])
+	char ret_name[SEGMENT_NAME_MAX])
 {
 	segment_format_name(&(struct segment_name){segment->id, generation, state == SEGMENT_LEASED,
-	                            segment->lease, segment->index},
-	        ret_name);
+				    segment->lease, segment->index},
+		ret_name);
 }
 
 void pool_get_segment_name(const struct pool_segment *segment, char ret_name[SEGMENT_NAME_MAX])
@@ -138,11 +136,11 @@ void pool_get_segment_name(const struct pool_segment *segment, char ret_name[SEG
 bool pool_is_transition(enum segment_state from, enum segment_state to)
 {
 	static const bool table[SEGMENT_STATE_COUNT][SEGMENT_STATE_COUNT] = {
-	        [SEGMENT_FILLING] = {[SEGMENT_CLEAN] = true},
-	        /* clean -> dirty: found not to be what it must be. clean -> filling: extended. */
-	        [SEGMENT_CLEAN] = {[SEGMENT_LEASED] = true, [SEGMENT_DIRTY] = true, [SEGMENT_FILLING] = true},
-	        [SEGMENT_LEASED] = {[SEGMENT_DIRTY] = true},
-	        [SEGMENT_DIRTY] = {[SEGMENT_CLEAN] = true},
+		[SEGMENT_FILLING] = {[SEGMENT_CLEAN] = true},
+		/* clean -> dirty: found not to be what it must be. clean -> filling: extended. */
+		[SEGMENT_CLEAN] = {[SEGMENT_LEASED] = true, [SEGMENT_DIRTY] = true, [SEGMENT_FILLING] = true},
+		[SEGMENT_LEASED] = {[SEGMENT_DIRTY] = true},
+		[SEGMENT_DIRTY] = {[SEGMENT_CLEAN] = true},
 	};
 	return table[from][to];
 }
@@ -251,8 +249,7 @@ struct pool_segment *pool_find_clean(struct pool *pool, uint64_t segment_pages)
 	struct pool_class *class = find_class(pool, segment_pages);
 	if (!class)
 		return NULL;
-	LIST_FOR_EACH(pos, &class->segments[SEGMENT_CLEAN])
-	{
+	LIST_FOR_EACH (pos, &class->segments[SEGMENT_CLEAN]) {
 		struct pool_segment *segment = CONTAINER_OF(pos, struct pool_segment, link);
 		if (!segment->keeper)
 			return segment;
@@ -262,13 +259,11 @@ struct pool_segment *pool_find_clean(struct pool *pool, uint64_t segment_pages)
 
 struct pool_segment *pool_find_kept(const struct pool *pool, const void *keeper)
 {
-	LIST_FOR_EACH(pos, &pool->classes)
-	{
+	LIST_FOR_EACH (pos, &pool->classes) {
 		struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
 		if (class->kept == 0)
 			continue;
-		LIST_FOR_EACH(at, &class->segments[SEGMENT_CLEAN])
-		{
+		LIST_FOR_EACH (at, &class->segments[SEGMENT_CLEAN]) {
 			struct pool_segment *segment = CONTAINER_OF(at, struct pool_segment, link);
 			if (segment->keeper == keeper)
 				return segment;
@@ -301,10 +296,10 @@ static int adopt_file(const char *text, void *user)
 	struct segment_stat st;
 	char exact[SEGMENT_NAME_MAX];
 	if (segment_parse_name(text, &name) < 0 || name.is_leased != (adoption->state == SEGMENT_LEASED) ||
-	        segment_stat_at(pool->store, &pool->dirs, adoption->state, text, &st) < 0) {
+		segment_stat_at(pool->store, &pool->dirs, adoption->state, text, &st) < 0) {
 		pool->foreign_files++;
 		log_warning("pool %s: %s/%s is no file of ours: left alone", pool->name,
-		        segment_get_state_name(adoption->state), text);
+			segment_get_state_name(adoption->state), text);
 		return 0;
 	}
 	segment_format_name(&name, exact);
@@ -319,7 +314,7 @@ static int adopt_file(const char *text, void *user)
 		return -ENOMEM;
 	if (adoption->state == SEGMENT_CLEAN && !is_publishable(&st, st.pages)) {
 		log_warning("pool %s: clean segment %s is not as it was left: clearing it again", pool->name,
-		        exact);
+			exact);
 		if (pool_set_state(segment, SEGMENT_DIRTY) < 0) {
 			log_error("pool %s: clean/%s cannot become dirty: left alone", pool->name, exact);
 			pool->foreign_files++;
@@ -333,14 +328,14 @@ static int adopt_file(const char *text, void *user)
 }
 
 static int adopt_state(struct pool *pool, enum segment_state state,
-        void (*callback)(struct pool_segment *segment, void *user), void *user)
+	void (*callback)(struct pool_segment *segment, void *user), void *user)
 {
 	struct adoption adoption = {pool, state, callback, user};
 	return segment_scan(&pool->dirs, state, adopt_file, &adoption);
 }
 
 int pool_adopt_leased(
-        struct pool *pool, void (*callback)(struct pool_segment *segment, void *user), void *user)
+	struct pool *pool, void (*callback)(struct pool_segment *segment, void *user), void *user)
 {
 	return adopt_state(pool, SEGMENT_LEASED, callback, user);
 }
@@ -349,8 +344,8 @@ void pool_set_config(struct pool *pool, const struct config_pool *config)
 {
 	pool->config = *config;
 	pool->is_past_known = false;
-	LIST_FOR_EACH(pos, &pool->classes)
-	CONTAINER_OF(pos, struct pool_class, link)->want = 0;
+	LIST_FOR_EACH (pos, &pool->classes)
+		CONTAINER_OF(pos, struct pool_class, link)->want = 0;
 	struct config_class wanted[CONFIG_STOCK_MAX + 3];
 	size_t count = config_get_stock(config, config->pages, wanted);
 	for (size_t i = 0; i < count; i++) {
@@ -363,12 +358,11 @@ void pool_set_config(struct pool *pool, const struct config_pool *config)
 
 static void free_pool(struct pool *pool)
 {
-	LIST_FOR_EACH_SAFE(pos, &pool->classes)
-	{
+	LIST_FOR_EACH_SAFE (pos, &pool->classes) {
 		struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
 		for (size_t i = 0; i < SEGMENT_STATE_COUNT; i++) {
-			LIST_FOR_EACH_SAFE(at, &class->segments[i])
-			pool_forget(CONTAINER_OF(at, struct pool_segment, link));
+			LIST_FOR_EACH_SAFE (at, &class->segments[i])
+				pool_forget(CONTAINER_OF(at, struct pool_segment, link));
 		}
 		list_remove(&class->link);
 		free(class);
@@ -379,17 +373,17 @@ static void free_pool(struct pool *pool)
 }
 
 int pool_open(const struct config_pool *config, const char *config_path, const struct host *host,
-        struct segment_store *store, struct pool **ret_pool, char *ret_error, size_t capacity)
+	struct segment_store *store, struct pool **ret_pool, char *ret_error, size_t capacity)
 {
 	if (!host_has_page_size(host, config->page_size)) {
 		snprintf(ret_error, capacity, "%s:%u: pool %s: this kernel has no huge pages of that size",
-		        config_path, config->page_size_line, config->name);
+			config_path, config->page_size_line, config->name);
 		return -EINVAL;
 	}
 	if (!host_has_node(host, config->node)) {
 		snprintf(ret_error, capacity, "%s:%u: pool %s: this machine has no NUMA node %" PRId32,
-		        config_path, config->node_line ? config->node_line : config->line, config->name,
-		        config->node);
+			config_path, config->node_line ? config->node_line : config->line, config->name,
+			config->node);
 		return -EINVAL;
 	}
 	struct pool *pool = calloc(1, sizeof *pool);
@@ -410,7 +404,7 @@ int pool_open(const struct config_pool *config, const char *config_path, const s
 		r = adopt_state(pool, adopted[i], NULL, NULL);
 	if (r < 0) {
 		snprintf(ret_error, capacity, "%s:%u: pool %s: cannot adopt what is on %s: %s", config_path,
-		        config->line, config->name, store->path, strerror(-r));
+			config->line, config->name, store->path, strerror(-r));
 		free_pool(pool);
 		return r;
 	}
@@ -429,19 +423,18 @@ void pool_close(struct pool *pool)
 size_t pool_get_classes(const struct pool *pool, struct policy_class storage[POOL_CLASSES_MAX])
 {
 	size_t count = 0;
-	LIST_FOR_EACH(pos, &pool->classes)
-	{
+	LIST_FOR_EACH (pos, &pool->classes) {
 		const struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
 		if (count == POOL_CLASSES_MAX)
 			break;
 		storage[count++] = (struct policy_class){
-		        .segment_pages = class->pages,
-		        .want = class->want,
-		        .clean = class->counts[SEGMENT_CLEAN],
-		        .leased = class->counts[SEGMENT_LEASED],
-		        .dirty = class->counts[SEGMENT_DIRTY],
-		        .filling = class->counts[SEGMENT_FILLING],
-		        .kept = class->kept,
+			.segment_pages = class->pages,
+			.want = class->want,
+			.clean = class->counts[SEGMENT_CLEAN],
+			.leased = class->counts[SEGMENT_LEASED],
+			.dirty = class->counts[SEGMENT_DIRTY],
+			.filling = class->counts[SEGMENT_FILLING],
+			.kept = class->kept,
 		};
 	}
 	return count;
@@ -450,11 +443,9 @@ size_t pool_get_classes(const struct pool *pool, struct policy_class storage[POO
 void pool_count_holders(struct pool *pool, uint64_t *ret_holes, uint64_t *ret_grown)
 {
 	uint64_t holes = 0, grown = 0;
-	LIST_FOR_EACH(pos, &pool->classes)
-	{
+	LIST_FOR_EACH (pos, &pool->classes) {
 		struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
-		LIST_FOR_EACH(at, &class->segments[SEGMENT_LEASED])
-		{
+		LIST_FOR_EACH (at, &class->segments[SEGMENT_LEASED]) {
 			struct pool_segment *segment = CONTAINER_OF(at, struct pool_segment, link);
 			pool_refresh(segment);
 			if (segment->allocated < segment->given)

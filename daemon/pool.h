@@ -131,13 +131,13 @@ struct pool {
  * whole, or that somebody was given, becomes dirty. ret_error: FILE:LINE text. 0 or negative errno.
  */
 int pool_open(const struct config_pool *config, const char *config_path, const struct host *host,
-        struct segment_store *store, struct pool **ret_pool, char *ret_error, size_t capacity);
+	struct segment_store *store, struct pool **ret_pool, char *ret_error, size_t capacity);
 /* Forgets everything; the disk keeps it. */
 void pool_close(struct pool *pool);
 
 /* Adopts every name in leased/: calls back with each segment (state leased, given unknown: its length). */
 int pool_adopt_leased(
-        struct pool *pool, void (*callback)(struct pool_segment *segment, void *user), void *user);
+	struct pool *pool, void (*callback)(struct pool_segment *segment, void *user), void *user);
 
 /* New target and stock, after a reload. */
 void pool_set_config(struct pool *pool, const struct config_pool *config);
@@ -197,6 +197,6 @@ void pool_count_holders(struct pool *pool, uint64_t *ret_holes, uint64_t *ret_gr
 uint64_t pool_get_total(const struct pool *pool);
 uint64_t pool_get_largest_clean(const struct pool *pool); /* pages */
 
-#define POOL_FOR_EACH(class_, pool_) LIST_FOR_EACH(class_, &(pool_)->classes)
+#define POOL_FOR_EACH(class_, pool_) LIST_FOR_EACH (class_, &(pool_)->classes)
 
 #endif

@@ -57,13 +57,13 @@ const char *proof_get_source_name(enum proof_source source)
 const char *proof_get_reason_text(enum proof_reason reason)
 {
 	static const char *const texts[PROOF_REASON_COUNT] = {
-	        [PROOF_NO_REASON] = "nothing",
-	        [PROOF_OPEN] = "a descriptor or mapping",
-	        [PROOF_OPEN_READ] = "a descriptor or mapping for reading",
-	        [PROOF_NAME] = "a held name (O_PATH, a mount, an unfinished open)",
-	        [PROOF_LINK] = "another name",
-	        [PROOF_PIN] = "a pinned page",
-	        [PROOF_POISON] = "broken memory",
+		[PROOF_NO_REASON] = "nothing",
+		[PROOF_OPEN] = "a descriptor or mapping",
+		[PROOF_OPEN_READ] = "a descriptor or mapping for reading",
+		[PROOF_NAME] = "a held name (O_PATH, a mount, an unfinished open)",
+		[PROOF_LINK] = "another name",
+		[PROOF_PIN] = "a pinned page",
+		[PROOF_POISON] = "broken memory",
 	};
 	return reason < PROOF_REASON_COUNT ? texts[reason] : "something";
 }
@@ -107,26 +107,26 @@ int proof_load(const char **ret_why)
 }
 
 int proof_learn(
-        int program, int dir_fd, uint64_t page_size, struct proof_facts *ret_facts, const char **ret_why)
+	int program, int dir_fd, uint64_t page_size, struct proof_facts *ret_facts, const char **ret_why)
 {
 	*ret_why = "this hpzd was built without BPF";
 	return -EOPNOTSUPP;
 }
 
 int proof_look(int program, const struct proof_facts *facts, int fd, uint64_t pages,
-        struct proof_verdict *ret_verdict)
+	struct proof_verdict *ret_verdict)
 {
 	return -EOPNOTSUPP;
 }
 
 int proof_look_unlinked(int program, const struct proof_facts *facts, int fd, uint64_t pages,
-        struct proof_verdict *ret_verdict)
+	struct proof_verdict *ret_verdict)
 {
 	return -EOPNOTSUPP;
 }
 
 int proof_look_at_counts(
-        int program, const struct proof_facts *facts, int fd, struct proof_verdict *ret_verdict)
+	int program, const struct proof_facts *facts, int fd, struct proof_verdict *ret_verdict)
 {
 	return -EOPNOTSUPP;
 }
@@ -146,7 +146,7 @@ int proof_load(const char **ret_why)
 	struct proof_bpf *skeleton = proof_bpf__open_and_load();
 	if (!skeleton) {
 		*ret_why = errno == EPERM ? "no permission to load BPF (CAP_BPF and CAP_PERFMON, or lockdown)"
-		                          : "the kernel does not take the program (BTF, version)";
+					  : "the kernel does not take the program (BTF, version)";
 		return errno ? -errno : -EOPNOTSUPP;
 	}
 	int fd = fcntl(bpf_program__fd(skeleton->progs.proof), F_DUPFD_CLOEXEC, 3);
@@ -169,7 +169,7 @@ static int run(int program, struct proof_args *args)
 
 /* `links`: names the file should have. */
 static enum proof_reason compare(
-        const struct proof_facts *facts, uint32_t links, const struct proof_args *seen)
+	const struct proof_facts *facts, uint32_t links, const struct proof_args *seen)
 {
 	if (seen->writes != facts->writes)
 		return PROOF_OPEN;
@@ -191,14 +191,14 @@ struct target {
 };
 
 static int look_at_range(
-        const struct target *target, uint64_t first, uint64_t pages, struct proof_verdict *verdict)
+	const struct target *target, uint64_t first, uint64_t pages, struct proof_verdict *verdict)
 {
 	struct proof_args args = {
-	        .fd = target->fd,
-	        .first = (uint32_t)first,
-	        .pages = (uint32_t)pages,
-	        .stride = target->facts->stride,
-	        .base = target->facts->base,
+		.fd = target->fd,
+		.first = (uint32_t)first,
+		.pages = (uint32_t)pages,
+		.stride = target->facts->stride,
+		.base = target->facts->base,
 	};
 	int r = run(target->program, &args);
 	if (r < 0)
@@ -220,7 +220,7 @@ static bool is_poisoned(const struct target *target, uint64_t page)
 {
 	uint64_t bytes = target->facts->page_size;
 	void *start =
-	        mmap(NULL, bytes, PROT_READ, MAP_SHARED | MAP_NORESERVE, target->fd, (off_t)(page * bytes));
+		mmap(NULL, bytes, PROT_READ, MAP_SHARED | MAP_NORESERVE, target->fd, (off_t)(page * bytes));
 	if (start == MAP_FAILED)
 		return false;
 	bool is_broken = madvise(start, bytes, MADV_POPULATE_READ) < 0 && errno == EHWPOISON;
@@ -257,7 +257,7 @@ static int tell_poison(const struct target *target, uint64_t pages, struct proof
 }
 
 int proof_look_at_counts(
-        int program, const struct proof_facts *facts, int fd, struct proof_verdict *ret_verdict)
+	int program, const struct proof_facts *facts, int fd, struct proof_verdict *ret_verdict)
 {
 	const struct target target = {program, facts, fd, 1};
 	*ret_verdict = (struct proof_verdict){.source = PROOF_BPF};
@@ -280,7 +280,7 @@ static int look(const struct target *target, uint64_t pages, struct proof_verdic
 	if (r == 0)
 		pages = MAX(pages, (uint64_t)st.st_size / target->facts->page_size);
 	for (uint64_t first = 0; r == 0 && ret_verdict->result == PROOF_FREE && first < pages;
-	        first += WALK_PAGES)
+		first += WALK_PAGES)
 		r = look_at_range(target, first, MIN(WALK_PAGES, pages - first), ret_verdict);
 	if (r == 0 && ret_verdict->reason == PROOF_PIN)
 		r = tell_poison(target, pages, ret_verdict);
@@ -290,13 +290,13 @@ static int look(const struct target *target, uint64_t pages, struct proof_verdic
 }
 
 int proof_look(int program, const struct proof_facts *facts, int fd, uint64_t pages,
-        struct proof_verdict *ret_verdict)
+	struct proof_verdict *ret_verdict)
 {
 	return look(&(struct target){program, facts, fd, 1}, pages, ret_verdict);
 }
 
 int proof_look_unlinked(int program, const struct proof_facts *facts, int fd, uint64_t pages,
-        struct proof_verdict *ret_verdict)
+	struct proof_verdict *ret_verdict)
 {
 	return look(&(struct target){program, facts, fd, 0}, pages, ret_verdict);
 }
@@ -316,10 +316,10 @@ struct scratch {
 static int look_at_scratch(const struct scratch *scratch, struct proof_args *ret_args)
 {
 	*ret_args = (struct proof_args){
-	        .fd = scratch->fd,
-	        .pages = SCRATCH_PAGES,
-	        .stride = scratch->facts.stride,
-	        .base = scratch->facts.base,
+		.fd = scratch->fd,
+		.pages = SCRATCH_PAGES,
+		.stride = scratch->facts.stride,
+		.base = scratch->facts.base,
 	};
 	return run(scratch->program, ret_args);
 }
@@ -329,7 +329,7 @@ static int make_scratch(struct scratch *scratch)
 	uint64_t page = scratch->facts.page_size;
 	unlinkat(scratch->dir_fd, SCRATCH_NAME, 0); /* of one that died here */
 	scratch->fd =
-	        openat(scratch->dir_fd, SCRATCH_NAME, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0);
+		openat(scratch->dir_fd, SCRATCH_NAME, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0);
 	if (scratch->fd < 0 || ftruncate(scratch->fd, (off_t)(SCRATCH_PAGES * page)) < 0)
 		return -errno;
 	if (fallocate(scratch->fd, 0, (off_t)page, (off_t)page) < 0)
@@ -369,7 +369,7 @@ static bool learn_rest(struct scratch *scratch)
 	if (!is_right_stride(scratch, small) && !is_right_stride(scratch, 1))
 		return false;
 	if (look_at_scratch(scratch, &args) < 0 || args.odd > 0 || args.missing != scratch->missing ||
-	        args.links != 1)
+		args.links != 1)
 		return false;
 	scratch->facts.writes = args.writes;
 	scratch->facts.reads = args.reads;
@@ -386,7 +386,7 @@ static bool shows(const struct scratch *scratch, enum proof_reason expected)
 		if (look_at_scratch(scratch, &args) < 0)
 			return false;
 		if (compare(&scratch->facts, 1, &args) == expected &&
-		        (expected != PROOF_PIN || args.first_odd == scratch->last))
+			(expected != PROOF_PIN || args.first_odd == scratch->last))
 			return true;
 		usleep(1000);
 	}
@@ -436,7 +436,7 @@ static bool shows_pin(const struct scratch *scratch)
 		return false;
 	_cleanup_fd_ int out = pipe_fds[0], in = pipe_fds[1];
 	char *start = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, scratch->fd,
-	        (off_t)(scratch->last * page));
+		(off_t)(scratch->last * page));
 	if (start == MAP_FAILED)
 		return false;
 	struct iovec part = {start, 4096};
@@ -476,16 +476,16 @@ static const struct {
 	bool (*shows)(const struct scratch *scratch);
 	const char *why;
 } steps[] = {
-        {shows_second_open, "a second open does not show"},
-        {shows_nobody, "a closed descriptor still shows"},
-        {shows_reader, "an open for reading does not show"},
-        {shows_path, "an O_PATH descriptor does not show"},
-        {shows_mode_3, "an open without access does not show"},
-        {shows_mapping, "a mapping does not show"},
-        {shows_link, "another link does not show"},
-        {shows_nobody, "a link that is gone still shows"},
-        {shows_pin, "a pinned page does not show"},
-        {shows_nobody, "a page that was let go still shows"},
+	{shows_second_open, "a second open does not show"},
+	{shows_nobody, "a closed descriptor still shows"},
+	{shows_reader, "an open for reading does not show"},
+	{shows_path, "an O_PATH descriptor does not show"},
+	{shows_mode_3, "an open without access does not show"},
+	{shows_mapping, "a mapping does not show"},
+	{shows_link, "another link does not show"},
+	{shows_nobody, "a link that is gone still shows"},
+	{shows_pin, "a pinned page does not show"},
+	{shows_nobody, "a page that was let go still shows"},
 };
 
 /* The last lesson: the file has no name any more, and its page is still somebody's. */
@@ -521,10 +521,10 @@ static int learn(struct scratch *scratch, const char **ret_why)
 }
 
 int proof_learn(
-        int program, int dir_fd, uint64_t page_size, struct proof_facts *ret_facts, const char **ret_why)
+	int program, int dir_fd, uint64_t page_size, struct proof_facts *ret_facts, const char **ret_why)
 {
 	struct scratch scratch = {
-	        .program = program, .dir_fd = dir_fd, .fd = -1, .facts = {.page_size = page_size}};
+		.program = program, .dir_fd = dir_fd, .fd = -1, .facts = {.page_size = page_size}};
 	int r = learn(&scratch, ret_why);
 	close_fd(scratch.fd);
 	unlinkat(dir_fd, SCRATCH_NAME, 0);

@@ -72,7 +72,7 @@ int proof_load(const char **ret_why);
  * negative errno.
  */
 int proof_learn(
-        int program, int dir_fd, uint64_t page_size, struct proof_facts *ret_facts, const char **ret_why);
+	int program, int dir_fd, uint64_t page_size, struct proof_facts *ret_facts, const char **ret_why);
 
 /*
  * The proof: counts, pages, counts again. `fd` must be the only descriptor of its file that is ours, opened
@@ -80,13 +80,13 @@ int proof_learn(
  * lies beyond both must be cut off before the file is used. 0 or negative errno.
  */
 int proof_look(int program, const struct proof_facts *facts, int fd, uint64_t pages,
-        struct proof_verdict *ret_verdict);
+	struct proof_verdict *ret_verdict);
 /* The same for a file whose last name of ours was removed: nobody may have another. */
 int proof_look_unlinked(int program, const struct proof_facts *facts, int fd, uint64_t pages,
-        struct proof_verdict *ret_verdict);
+	struct proof_verdict *ret_verdict);
 /* Only the part whose cost does not depend on the length: again before the file gets its next owner. */
 int proof_look_at_counts(
-        int program, const struct proof_facts *facts, int fd, struct proof_verdict *ret_verdict);
+	int program, const struct proof_facts *facts, int fd, struct proof_verdict *ret_verdict);
 
 /*
  * Whether somebody may have it open or mapped: then it must not be cut. Held names, links and pins do not

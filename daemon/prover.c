@@ -76,13 +76,13 @@ static void refuse_lesson(struct prover *prover, struct lesson *lesson, const ch
 	lesson->is_refused = true;
 	snprintf(prover->why, sizeof prover->why, "%s", why);
 	log_warning("memory cannot be proven free by the kernel's counts here: %s; see reuse in hpzd.conf(5)",
-	        why);
+		why);
 }
 
 static void write_facts(struct journal *journal, const struct proof_facts *facts)
 {
 	struct journal_facts record = {sizeof record, facts->stride, facts->page_size, facts->writes,
-	        facts->reads, facts->inodes, facts->names, facts->base, facts->unlinked_names};
+		facts->reads, facts->inodes, facts->names, facts->base, facts->unlinked_names};
 	journal_append(journal, JOURNAL_FACTS, &record, sizeof record, NULL, 0);
 }
 
@@ -105,12 +105,12 @@ static void on_learned(struct crew_job *job, const struct worker_done *done, voi
 		lesson->facts = done->facts;
 		lesson->is_learned = true;
 		log_info("proof: pages of %" PRIu64 " KiB have %" PRId32
-		         " references when nobody holds them, index unit %" PRIu32,
-		        lesson->page_size / 1024, lesson->facts.base, lesson->facts.stride);
+			 " references when nobody holds them, index unit %" PRIu32,
+			lesson->page_size / 1024, lesson->facts.base, lesson->facts.stride);
 	} else if (done->error == -ENOSPC || done->error == -ECANCELED) {
 		lesson->not_before_ns = clock_get_ns(CLOCK_MONOTONIC) + NS_PER_S;
 	} else if (done->error == -EOPNOTSUPP || done->error == -EPERM ||
-	           ++lesson->failures >= LESSON_TRIES) {
+		   ++lesson->failures >= LESSON_TRIES) {
 		refuse_lesson(prover, lesson, done->why[0] ? done->why : strerror(-done->error));
 	} else {
 		lesson->not_before_ns = clock_get_ns(CLOCK_MONOTONIC) + NS_PER_S;
@@ -149,14 +149,14 @@ void prover_read_record(struct prover *prover, enum journal_type type, const voi
 	if (!lesson)
 		return;
 	lesson->facts = (struct proof_facts){
-	        .page_size = record->page_size,
-	        .writes = record->writes,
-	        .reads = record->reads,
-	        .inodes = record->inodes,
-	        .names = record->names,
-	        .unlinked_names = record->unlinked_names,
-	        .base = record->base,
-	        .stride = record->stride,
+		.page_size = record->page_size,
+		.writes = record->writes,
+		.reads = record->reads,
+		.inodes = record->inodes,
+		.names = record->names,
+		.unlinked_names = record->unlinked_names,
+		.base = record->base,
+		.stride = record->stride,
 	};
 	lesson->is_learned = true;
 }

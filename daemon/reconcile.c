@@ -43,7 +43,7 @@ static void want_tick(struct reconcile *reconcile, uint64_t delay_ms)
 	if (reconcile->is_stopping)
 		return;
 	if (uv_is_active((uv_handle_t *)&reconcile->tick) &&
-	        uv_timer_get_due_in(&reconcile->tick) <= delay_ms)
+		uv_timer_get_due_in(&reconcile->tick) <= delay_ms)
 		return;
 	uv_timer_start(&reconcile->tick, on_tick, delay_ms, 0);
 }
@@ -51,7 +51,7 @@ static void want_tick(struct reconcile *reconcile, uint64_t delay_ms)
 /* ---- the books of work ---- */
 
 static struct crew_job *new_memory_job(struct reconcile *reconcile, struct pool_segment *segment,
-        enum worker_op op, int fd, crew_done_cb done)
+	enum worker_op op, int fd, crew_done_cb done)
 {
 	struct crew_job *job = crew_new_job(WORKER_MEMORY, op);
 	if (!job) {
@@ -106,7 +106,7 @@ static void discard(struct pool_segment *segment, const char *why)
 	int r = pool_discard(segment);
 	if (r < 0) {
 		log_error("pool %s: segment %" PRIu64 " cannot be unlinked: %s", pool->name, segment->id,
-		        strerror(-r));
+			strerror(-r));
 		put_off(segment);
 	}
 }
@@ -115,7 +115,7 @@ static void discard(struct pool_segment *segment, const char *why)
 static void forget_vanished(struct pool_segment *segment)
 {
 	log_error("pool %s: segment %" PRIu64 " has vanished from %s", segment->pool->name, segment->id,
-	        segment->pool->store->path);
+		segment->pool->store->path);
 	pool_forget(segment);
 }
 
@@ -123,13 +123,13 @@ void reconcile_retire(struct pool_segment *segment, const struct worker_done *do
 {
 	struct pool *pool = segment->pool;
 	const char *what = done->error == -EFAULT ? "a page was not there (its file was cut or punched)"
-	                                          : "its memory is broken";
+						  : "its memory is broken";
 	pool->retired_pages += segment->pages;
 	if (done->error == -EFAULT || done->error == -EHWPOISON) {
 		pool->sigbus++;
 		snprintf(pool->alarm, sizeof pool->alarm,
-		        "segment %" PRIu64 " was retired: %s, offset %" PRIu64, segment->id, what,
-		        done->fault);
+			"segment %" PRIu64 " was retired: %s, offset %" PRIu64, segment->id, what,
+			done->fault);
 		log_error("pool %s: %s", pool->name, pool->alarm);
 	}
 	discard(segment, why);
@@ -165,14 +165,14 @@ static void after_failed_job(struct pool_segment *segment, const struct worker_d
 		break;
 	case -EXDEV:
 		log_error("pool %s: node %" PRId32 ": the kernel gave pages of another node", pool->name,
-		        pool->config.node);
+			pool->config.node);
 		discard(segment, "pages on the wrong node");
 		pool->fill_retry_ns = now_ns(reconcile) + RETRY_MS * NS_PER_MS;
 		want_tick(reconcile, RETRY_MS);
 		break;
 	default:
 		log_error("pool %s: %s of segment %" PRIu64 " failed: %s", pool->name, what, segment->id,
-		        strerror(-error));
+			strerror(-error));
 		discard(segment, "it cannot be used");
 		pool->fill_retry_ns = now_ns(reconcile) + RETRY_MS * NS_PER_MS;
 		want_tick(reconcile, RETRY_MS);
@@ -187,7 +187,7 @@ static void publish(struct pool_segment *segment)
 		return;
 	}
 	log_error("pool %s: segment %" PRIu64 " is not whole after the work on it: %s", segment->pool->name,
-	        segment->id, strerror(-r));
+		segment->id, strerror(-r));
 	/* Whatever is wrong with it is likely to be wrong with the next. */
 	struct reconcile *reconcile = get_owner(segment);
 	segment->pool->fill_retry_ns = now_ns(reconcile) + RETRY_MS * NS_PER_MS;
@@ -230,7 +230,7 @@ static void create(struct reconcile *reconcile, struct pool *pool, uint64_t segm
 		int fd, r = pool_create(pool, segment_pages, &segment, &fd);
 		if (r < 0) {
 			log_error("pool %s: cannot make a segment on %s: %s", pool->name, pool->store->path,
-			        strerror(-r));
+				strerror(-r));
 			pool->fill_retry_ns = now_ns(reconcile) + RETRY_MS * NS_PER_MS;
 			want_tick(reconcile, RETRY_MS);
 			return;
@@ -242,14 +242,12 @@ static void create(struct reconcile *reconcile, struct pool *pool, uint64_t segm
 /* Adopted, or a worker died over it: nobody works on it yet. */
 static void resume_fills(struct reconcile *reconcile, struct pool *pool)
 {
-	LIST_FOR_EACH(pos, &pool->classes)
-	{
+	LIST_FOR_EACH (pos, &pool->classes) {
 		struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
-		LIST_FOR_EACH_SAFE(at, &class->segments[SEGMENT_FILLING])
-		{
+		LIST_FOR_EACH_SAFE (at, &class->segments[SEGMENT_FILLING]) {
 			struct pool_segment *segment = CONTAINER_OF(at, struct pool_segment, link);
 			if (segment->is_busy || pool->fill_jobs >= FILLS_MAX ||
-			        is_put_off(reconcile, segment->retry_ns))
+				is_put_off(reconcile, segment->retry_ns))
 				continue;
 			int fd = pool_open_segment(segment);
 			if (fd >= 0) {
@@ -261,7 +259,7 @@ static void resume_fills(struct reconcile *reconcile, struct pool *pool)
 				continue;
 			}
 			log_error("pool %s: segment %" PRIu64 " cannot be opened for filling: %s", pool->name,
-			        segment->id, strerror(-fd));
+				segment->id, strerror(-fd));
 			put_off(segment);
 		}
 	}
@@ -345,7 +343,7 @@ static void start_proof(struct reconcile *reconcile, struct pool_segment *segmen
 	job->done = on_proven;
 	job->user = segment;
 	const struct proof_facts *facts =
-	        prover_find(reconcile->prover, pool->config.page_size, &job->fds[WORKER_FD_PROGRAM]);
+		prover_find(reconcile->prover, pool->config.page_size, &job->fds[WORKER_FD_PROGRAM]);
 	if (facts)
 		job->wire.facts = *facts;
 	segment->is_busy = true;
@@ -403,10 +401,10 @@ static void start_clear(struct reconcile *reconcile, struct pool_segment *segmen
 		return;
 	}
 	struct crew_job *job =
-	        fd >= 0 ? new_memory_job(reconcile, segment, WORKER_CLEAR, fd, on_cleared) : NULL;
+		fd >= 0 ? new_memory_job(reconcile, segment, WORKER_CLEAR, fd, on_cleared) : NULL;
 	if (!job) {
 		log_error("pool %s: segment %" PRIu64 " cannot be opened for clearing: %s", pool->name,
-		        segment->id, strerror(fd < 0 ? -fd : ENOMEM));
+			segment->id, strerror(fd < 0 ? -fd : ENOMEM));
 		put_off(segment);
 		return;
 	}
@@ -419,8 +417,7 @@ static void start_clear(struct reconcile *reconcile, struct pool_segment *segmen
 
 static void clear_class(struct reconcile *reconcile, struct pool *pool, struct pool_class *class)
 {
-	LIST_FOR_EACH_SAFE(at, &class->segments[SEGMENT_DIRTY])
-	{
+	LIST_FOR_EACH_SAFE (at, &class->segments[SEGMENT_DIRTY]) {
 		struct pool_segment *segment = CONTAINER_OF(at, struct pool_segment, link);
 		if (segment->is_busy || is_put_off(reconcile, segment->retry_ns))
 			continue;
@@ -435,8 +432,7 @@ static void start_clears(struct reconcile *reconcile, struct pool *pool)
 {
 	if (!reconcile->is_calibrated || pool->segments[SEGMENT_DIRTY] == 0)
 		return;
-	LIST_FOR_EACH(pos, &pool->classes)
-	{
+	LIST_FOR_EACH (pos, &pool->classes) {
 		struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
 		if (pool->waiting > 0 && class->pages >= pool->waiting_pages)
 			clear_class(reconcile, pool, class);
@@ -459,27 +455,27 @@ struct raise_work {
 static void write_raise(struct reconcile *reconcile, const struct pool *pool, uint64_t before, int64_t delta)
 {
 	struct journal_raise record = {
-	        .size = sizeof record,
-	        .node = pool->config.node,
-	        .page_size = pool->config.page_size,
-	        /* About to be lowered: should we die over it, rather keep a page too many than take one of
-	         * somebody else's away. */
-	        .raised = pool->raised - (delta < 0 ? MIN(pool->raised, (uint64_t)-delta) : 0),
-	        .before = before,
-	        .delta = delta,
-	        .is_intent = delta > 0,
+		.size = sizeof record,
+		.node = pool->config.node,
+		.page_size = pool->config.page_size,
+		/* About to be lowered: should we die over it, rather keep a page too many than take one of
+		 * somebody else's away. */
+		.raised = pool->raised - (delta < 0 ? MIN(pool->raised, (uint64_t)-delta) : 0),
+		.before = before,
+		.delta = delta,
+		.is_intent = delta > 0,
 	};
 	int r = journal_append(reconcile->journal, JOURNAL_RAISE, &record, sizeof record, NULL, 0);
 	if (r < 0)
 		log_error("journal: pool %s: %s; a restart now would not know what was raised", pool->name,
-		        strerror(-r));
+			strerror(-r));
 }
 
 static void work_raise(uv_work_t *work)
 {
 	struct raise_work *raise = work->data;
 	raise->result = host_add_nr(raise->reconcile->host, raise->pool->config.node,
-	        raise->pool->config.page_size, raise->delta, &raise->before, &raise->after);
+		raise->pool->config.page_size, raise->delta, &raise->before, &raise->after);
 }
 
 static void back_off_raising(struct reconcile *reconcile, struct pool *pool)
@@ -506,11 +502,11 @@ static void on_raised(uv_work_t *work, int status)
 	write_raise(reconcile, pool, raise->after, 0);
 	if (raise->result < 0)
 		log_error("pool %s: node %" PRId32 ": nr_hugepages (%s) cannot be changed: %s", pool->name,
-		        pool->config.node, size, strerror(-raise->result));
+			pool->config.node, size, strerror(-raise->result));
 	else
 		log_info("pool %s: node %" PRId32 ": asked the kernel for %+" PRId64
-		         " pages of %s, got %+" PRId64 " (nr_hugepages %" PRIu64 " -> %" PRIu64 ")",
-		        pool->name, pool->config.node, raise->delta, size, got, raise->before, raise->after);
+			 " pages of %s, got %+" PRId64 " (nr_hugepages %" PRIu64 " -> %" PRIu64 ")",
+			pool->name, pool->config.node, raise->delta, size, got, raise->before, raise->after);
 	if (got != raise->delta)
 		back_off_raising(reconcile, pool);
 	else
@@ -561,7 +557,7 @@ static void read_weak(struct reconcile *reconcile, const struct journal_weak *re
 }
 
 void reconcile_read_record(
-        struct reconcile *reconcile, enum journal_type type, const void *payload, size_t bytes)
+	struct reconcile *reconcile, enum journal_type type, const void *payload, size_t bytes)
 {
 	const struct journal_raise *record = payload;
 	if (type == JOURNAL_WEAK && bytes >= sizeof(struct journal_weak))
@@ -575,8 +571,8 @@ void reconcile_read_record(
 		pool->raised = record->raised;
 		struct host_counters now;
 		if (record->is_intent &&
-		        host_get_counters(reconcile->host, record->node, record->page_size, &now) == 0 &&
-		        now.nr - now.surplus > record->before)
+			host_get_counters(reconcile->host, record->node, record->page_size, &now) == 0 &&
+			now.nr - now.surplus > record->before)
 			pool->raised += MIN(now.nr - now.surplus - record->before, (uint64_t)record->delta);
 	}
 }
@@ -605,8 +601,7 @@ int reconcile_compact(struct reconcile *reconcile)
 uint64_t reconcile_get_returning(const struct pool *pool, const struct lease_table *leases)
 {
 	uint64_t pages = 0;
-	LIST_FOR_EACH(pos, &leases->leases)
-	{
+	LIST_FOR_EACH (pos, &leases->leases) {
 		const struct lease *lease = LEASE_OF(pos);
 		if (lease->state != HPZ_STATE_RETURNING)
 			continue;
@@ -634,17 +629,14 @@ bool reconcile_is_idle(const struct pool *pool, const struct lease_table *leases
 static void count_filling(struct pool *pool)
 {
 	uint64_t todo = 0, mending = 0;
-	LIST_FOR_EACH(pos, &pool->classes)
-	{
+	LIST_FOR_EACH (pos, &pool->classes) {
 		struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
-		LIST_FOR_EACH(at, &class->segments[SEGMENT_FILLING])
-		{
+		LIST_FOR_EACH (at, &class->segments[SEGMENT_FILLING]) {
 			struct pool_segment *segment = CONTAINER_OF(at, struct pool_segment, link);
 			pool_refresh(segment);
 			todo += get_missing(segment);
 		}
-		LIST_FOR_EACH(at, &class->segments[SEGMENT_DIRTY])
-		{
+		LIST_FOR_EACH (at, &class->segments[SEGMENT_DIRTY]) {
 			struct pool_segment *segment = CONTAINER_OF(at, struct pool_segment, link);
 			if (segment->is_busy)
 				mending += get_missing(segment);
@@ -669,27 +661,27 @@ static void make_plan(struct reconcile *reconcile, struct pool *pool)
 	if (r < 0) {
 		pool->kernel = (struct host_counters){0};
 		log_warning("pool %s: counters of the kernel's pool cannot be read: %s", pool->name,
-		        strerror(-r));
+			strerror(-r));
 	}
 	pool_count_holders(pool, &holes, &grown);
 	count_filling(pool);
 	bool may_fill = !is_put_off(reconcile, pool->fill_retry_ns) && pool->fill_jobs < FILLS_MAX;
 	struct policy_input input = {
-	        .target_pages = pool->config.pages,
-	        .is_draining = pool->is_draining,
-	        .classes = classes,
-	        .class_count = pool_get_classes(pool, classes),
-	        .clean_pages = pool->pages[SEGMENT_CLEAN],
-	        .filling_todo_pages = pool->filling_todo,
-	        .mending_todo_pages = pool->mending_todo,
-	        .kernel_free = pool->kernel.free,
-	        .kernel_resv = pool->kernel.resv,
-	        .holes_owed_pages = holes,
-	        .grown_pages = grown,
-	        .waiting_pages = pool->waiting > 0 ? MAX(pool->waiting_pages, 1) : 0,
-	        .may_raise = may_raise(reconcile, pool),
-	        .is_raising = pool->is_raising,
-	        .free_slots = may_fill ? FILLS_MAX - pool->fill_jobs : 0,
+		.target_pages = pool->config.pages,
+		.is_draining = pool->is_draining,
+		.classes = classes,
+		.class_count = pool_get_classes(pool, classes),
+		.clean_pages = pool->pages[SEGMENT_CLEAN],
+		.filling_todo_pages = pool->filling_todo,
+		.mending_todo_pages = pool->mending_todo,
+		.kernel_free = pool->kernel.free,
+		.kernel_resv = pool->kernel.resv,
+		.holes_owed_pages = holes,
+		.grown_pages = grown,
+		.waiting_pages = pool->waiting > 0 ? MAX(pool->waiting_pages, 1) : 0,
+		.may_raise = may_raise(reconcile, pool),
+		.is_raising = pool->is_raising,
+		.free_slots = may_fill ? FILLS_MAX - pool->fill_jobs : 0,
 	};
 	policy_plan(&input, &pool->plan);
 }
@@ -703,7 +695,7 @@ static void discard_clean(struct pool *pool, uint64_t segment_pages, uint64_t co
 		int r = pool_discard(segment);
 		if (r < 0) {
 			log_error(
-			        "pool %s: a clean segment cannot be unlinked: %s", pool->name, strerror(-r));
+				"pool %s: a clean segment cannot be unlinked: %s", pool->name, strerror(-r));
 			return;
 		}
 	}
@@ -716,14 +708,12 @@ static void discard_unfit(struct reconcile *reconcile, struct pool *pool)
 	if (pool->is_past_known)
 		return;
 	pool->is_past_known = true;
-	POOL_FOR_EACH(pos, pool)
-	{
+	POOL_FOR_EACH (pos, pool) {
 		struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
-		LIST_FOR_EACH_SAFE(at, &class->segments[SEGMENT_CLEAN])
-		{
+		LIST_FOR_EACH_SAFE (at, &class->segments[SEGMENT_CLEAN]) {
 			struct pool_segment *segment = CONTAINER_OF(at, struct pool_segment, link);
 			if (segment->is_busy || segment->proof != POOL_PROOF_UNKNOWN ||
-			        handoff_may_give(reconcile->handoff, segment, UINT32_MAX))
+				handoff_may_give(reconcile->handoff, segment, UINT32_MAX))
 				continue;
 			discard(segment, "who had it before is not known");
 			reconcile_mark(reconcile);
@@ -733,8 +723,7 @@ static void discard_unfit(struct reconcile *reconcile, struct pool *pool)
 
 static uint64_t get_smallest_clean(const struct pool *pool)
 {
-	LIST_FOR_EACH(pos, &pool->classes)
-	{
+	LIST_FOR_EACH (pos, &pool->classes) {
 		const struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
 		if (class->counts[SEGMENT_CLEAN] > class->kept)
 			return class->pages;
@@ -770,11 +759,9 @@ static void apply_plan(struct reconcile *reconcile, struct pool *pool, bool may_
 /* A drained pool's fills are stopped; their answers discard them. */
 static void drop_fills(struct reconcile *reconcile, struct pool *pool)
 {
-	LIST_FOR_EACH(pos, &pool->classes)
-	{
+	LIST_FOR_EACH (pos, &pool->classes) {
 		struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
-		LIST_FOR_EACH_SAFE(at, &class->segments[SEGMENT_FILLING])
-		{
+		LIST_FOR_EACH_SAFE (at, &class->segments[SEGMENT_FILLING]) {
 			struct pool_segment *segment = CONTAINER_OF(at, struct pool_segment, link);
 			if (!segment->is_busy)
 				discard(segment, "the pool is being drained");
@@ -790,12 +777,12 @@ static void set_message(struct reconcile *reconcile, struct pool *pool)
 	pool->message[0] = '\0';
 	if (pool->is_draining) {
 		snprintf(pool->message, sizeof pool->message,
-		        "drained: takes no memory and gives none until hpzd reloads or restarts");
+			"drained: takes no memory and gives none until hpzd reloads or restarts");
 		return;
 	}
 	if (reconcile->has_leftovers) {
 		snprintf(pool->message, sizeof pool->message,
-		        "waiting for the workers of an earlier hpzd to end before memory is touched");
+			"waiting for the workers of an earlier hpzd to end before memory is touched");
 		return;
 	}
 	/* Until the next start: it is to be seen. */
@@ -805,15 +792,15 @@ static void set_message(struct reconcile *reconcile, struct pool *pool)
 	size_format_exact(pool->config.page_size, page);
 	size_format(pool->plan.short_pages * pool->config.page_size, missing);
 	snprintf(pool->message, sizeof pool->message,
-	        "%" PRIu64 " pages of %s (%s) are missing on node %" PRId32 ": the kernel has %" PRIu64
-	        " free, %" PRIu64 " of them reserved or owed to holders; %s",
-	        pool->plan.short_pages, page, missing, pool->config.node, pool->kernel.free,
-	        pool->kernel.free - MIN(pool->kernel.free, pool->plan.usable_pages),
-	        !pool->config.raise ? "add to nr_hugepages below /sys/devices/system/node, or set raise = "
-	                              "yes for the pool"
-	        : pool->is_raising  ? "asking the kernel for them"
-	                            : "the kernel could not give more; free memory, lower pages, or "
-	                              "reserve them at boot (hugepagesz=, hugepages=)");
+		"%" PRIu64 " pages of %s (%s) are missing on node %" PRId32 ": the kernel has %" PRIu64
+		" free, %" PRIu64 " of them reserved or owed to holders; %s",
+		pool->plan.short_pages, page, missing, pool->config.node, pool->kernel.free,
+		pool->kernel.free - MIN(pool->kernel.free, pool->plan.usable_pages),
+		!pool->config.raise ? "add to nr_hugepages below /sys/devices/system/node, or set raise = "
+				      "yes for the pool"
+		: pool->is_raising  ? "asking the kernel for them"
+				    : "the kernel could not give more; free memory, lower pages, or "
+				      "reserve them at boot (hugepagesz=, hugepages=)");
 }
 
 /*
@@ -862,9 +849,9 @@ static void look_at_pool(struct reconcile *reconcile, struct pool *pool)
 static void set_levels(struct reconcile *reconcile)
 {
 	static const enum worker_level classes[] = {
-	        [POLICY_IDLE] = WORKER_LEVEL_IDLE,
-	        [POLICY_REFILL] = WORKER_LEVEL_REFILL,
-	        [POLICY_URGENT] = WORKER_LEVEL_URGENT,
+		[POLICY_IDLE] = WORKER_LEVEL_IDLE,
+		[POLICY_REFILL] = WORKER_LEVEL_REFILL,
+		[POLICY_URGENT] = WORKER_LEVEL_URGENT,
 	};
 	for (size_t i = 0; i < reconcile->pool_count; i++) {
 		enum policy_level level = reconcile->pools[i]->plan.level;
@@ -916,7 +903,7 @@ static void choose_method(struct reconcile *reconcile)
 			reconcile->method = (int)i;
 		else
 			log_warning("method = %s does not work on this machine: using %s",
-			        zero_methods[i].name, reconcile_get_method(reconcile));
+				zero_methods[i].name, reconcile_get_method(reconcile));
 	}
 }
 
@@ -927,11 +914,11 @@ static void on_calibrated(struct crew_job *job, const struct worker_done *done, 
 		return;
 	if (done->error < 0)
 		log_error("no method of clearing could be tested (%s): the kernel clears instead",
-		        strerror(-done->error));
+			strerror(-done->error));
 	reconcile->calibration = *done;
 	for (size_t i = 0; done->error == 0 && i < zero_method_count; i++)
 		log_info("method %s: %.1f GB/s%s", zero_methods[i].name, done->gb_per_s[i],
-		        done->gb_per_s[i] > 0 ? "" : " (not usable here)");
+			done->gb_per_s[i] > 0 ? "" : " (not usable here)");
 	choose_method(reconcile);
 	reconcile->is_calibrated = true;
 	reconcile_mark(reconcile);
@@ -960,8 +947,7 @@ static void calibrate(struct reconcile *reconcile)
 static void check_leftovers(struct reconcile *reconcile)
 {
 	bool has_leftovers = false;
-	LIST_FOR_EACH(pos, reconcile->stores)
-	{
+	LIST_FOR_EACH (pos, reconcile->stores) {
 		int r = segment_lock_workers(CONTAINER_OF(pos, struct segment_store, link));
 		if (r <= 0)
 			has_leftovers = true;
@@ -1008,8 +994,8 @@ static void watch_counters(struct reconcile *reconcile, const struct pool *pool)
 	snprintf(path, sizeof path, "/sys/kernel/mm/hugepages/hugepages-%" PRIu64 "kB/nr_hugepages", kib);
 	watch_file(reconcile, path);
 	snprintf(path, sizeof path,
-	        "/sys/devices/system/node/node%" PRId32 "/hugepages/hugepages-%" PRIu64 "kB/nr_hugepages",
-	        pool->config.node, kib);
+		"/sys/devices/system/node/node%" PRId32 "/hugepages/hugepages-%" PRIu64 "kB/nr_hugepages",
+		pool->config.node, kib);
 	watch_file(reconcile, path);
 	watch_file(reconcile, "/proc/sys/vm/nr_hugepages");
 }
@@ -1020,18 +1006,18 @@ static void on_opened(void *user)
 }
 
 void reconcile_init(struct reconcile *reconcile, uv_loop_t *loop, const struct host *host, struct crew *crew,
-        struct prover *prover, struct handoff *handoff, struct lease_table *leases,
-        const struct reconcile_callbacks *callbacks)
+	struct prover *prover, struct handoff *handoff, struct lease_table *leases,
+	const struct reconcile_callbacks *callbacks)
 {
 	*reconcile = (struct reconcile){
-	        .loop = loop,
-	        .host = host,
-	        .crew = crew,
-	        .prover = prover,
-	        .handoff = handoff,
-	        .leases = leases,
-	        .callbacks = *callbacks,
-	        .method = -1,
+		.loop = loop,
+		.host = host,
+		.crew = crew,
+		.prover = prover,
+		.handoff = handoff,
+		.leases = leases,
+		.callbacks = *callbacks,
+		.method = -1,
 	};
 	list_init(&reconcile->watches);
 	int r = sentry_init(loop, on_opened, reconcile, &reconcile->sentry);
@@ -1067,7 +1053,7 @@ void reconcile_remove_pool(struct reconcile *reconcile, struct pool *pool)
 		if (reconcile->pools[i] != pool)
 			continue;
 		memmove(&reconcile->pools[i], &reconcile->pools[i + 1],
-		        (reconcile->pool_count - i - 1) * sizeof *reconcile->pools);
+			(reconcile->pool_count - i - 1) * sizeof *reconcile->pools);
 		reconcile->pool_count--;
 		return;
 	}
@@ -1086,7 +1072,7 @@ void reconcile_start(struct reconcile *reconcile, struct journal *journal, const
 		const struct pool *pool = reconcile->pools[i];
 		struct host_counters kernel;
 		if (host_get_counters(reconcile->host, pool->config.node, pool->config.page_size, &kernel) ==
-		        0)
+			0)
 			orphan_say_unknown(pool, &kernel);
 	}
 	uv_prepare_start(&reconcile->prepare, on_prepare);
@@ -1102,8 +1088,7 @@ void reconcile_stop(struct reconcile *reconcile)
 		sentry_close(reconcile->sentry);
 	uv_close((uv_handle_t *)&reconcile->prepare, NULL);
 	uv_close((uv_handle_t *)&reconcile->tick, NULL);
-	LIST_FOR_EACH_SAFE(pos, &reconcile->watches)
-	{
+	LIST_FOR_EACH_SAFE (pos, &reconcile->watches) {
 		struct sysfs_watch *watch = CONTAINER_OF(pos, struct sysfs_watch, link);
 		list_remove(&watch->link);
 		uv_close((uv_handle_t *)&watch->event, on_sysfs_closed);

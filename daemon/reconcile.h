@@ -51,8 +51,8 @@ struct reconcile {
 
 /* Nothing runs yet; pools are added before reconcile_start() or later. */
 void reconcile_init(struct reconcile *reconcile, uv_loop_t *loop, const struct host *host, struct crew *crew,
-        struct prover *prover, struct handoff *handoff, struct lease_table *leases,
-        const struct reconcile_callbacks *callbacks);
+	struct prover *prover, struct handoff *handoff, struct lease_table *leases,
+	const struct reconcile_callbacks *callbacks);
 int reconcile_add_pool(struct reconcile *reconcile, struct pool *pool);
 /* Takes a pool without work and without leases off. */
 void reconcile_remove_pool(struct reconcile *reconcile, struct pool *pool);
@@ -74,7 +74,7 @@ void reconcile_mark(struct reconcile *reconcile);
 
 /* A record of the journal, while it is read: what an earlier hpzd raised. The pools exist already. */
 void reconcile_read_record(
-        struct reconcile *reconcile, enum journal_type type, const void *payload, size_t bytes);
+	struct reconcile *reconcile, enum journal_type type, const void *payload, size_t bytes);
 
 /*
  * A segment that is not leased and cannot be trusted: unlinked, counted, told of. The kernel keeps what is
@@ -94,6 +94,6 @@ bool reconcile_is_drained(const struct pool *pool);
 uint64_t reconcile_get_returning(const struct pool *pool, const struct lease_table *leases); /* pages */
 
 const char *reconcile_get_method(
-        const struct reconcile *reconcile); /* "" before calibration or if none works */
+	const struct reconcile *reconcile); /* "" before calibration or if none works */
 
 #endif

@@ -5,11 +5,11 @@
 #include "report.h"
 
 void report_segment(
-        const struct lease *lease, size_t index, int32_t descriptor, struct hpz_wire_segment *ret_record)
+	const struct lease *lease, size_t index, int32_t descriptor, struct hpz_wire_segment *ret_record)
 {
 	const struct pool_segment *segment = lease->segments[index];
 	*ret_record = (struct hpz_wire_segment){
-	        .size = sizeof *ret_record, .record = HPZ_RECORD_SEGMENT, .descriptor = descriptor};
+		.size = sizeof *ret_record, .record = HPZ_RECORD_SEGMENT, .descriptor = descriptor};
 	if (!segment)
 		return;
 	ret_record->page_size = segment->pool->config.page_size;
@@ -43,19 +43,19 @@ static void count_pages(const struct lease *lease, uint64_t *ret_holes, uint64_t
 static void report_lease(const struct lease *lease, bool with_reason, struct hpz_wire_lease_record *record)
 {
 	*record = (struct hpz_wire_lease_record){
-	        .size = sizeof *record,
-	        .record = HPZ_RECORD_LEASE,
-	        .id = lease->id,
-	        .given = lease_get_given(lease),
-	        .asked = lease->asked,
-	        .age_ms = (clock_get_ns(CLOCK_BOOTTIME) - lease->granted_boot_ns) / NS_PER_MS,
-	        .state = lease->state,
-	        .deliver = lease->deliver,
-	        .flags = lease->flags,
-	        .uid = lease->uid,
-	        .pid = lease->pid,
-	        .segments = (uint32_t)lease->segments_out,
-	        .holders = (uint32_t)lease->holder_count,
+		.size = sizeof *record,
+		.record = HPZ_RECORD_LEASE,
+		.id = lease->id,
+		.given = lease_get_given(lease),
+		.asked = lease->asked,
+		.age_ms = (clock_get_ns(CLOCK_BOOTTIME) - lease->granted_boot_ns) / NS_PER_MS,
+		.state = lease->state,
+		.deliver = lease->deliver,
+		.flags = lease->flags,
+		.uid = lease->uid,
+		.pid = lease->pid,
+		.segments = (uint32_t)lease->segments_out,
+		.holders = (uint32_t)lease->holder_count,
 	};
 	count_pages(lease, &record->holes, &record->grown);
 	proto_set_text(record->label, sizeof record->label, lease->label);
@@ -78,9 +78,9 @@ static size_t report_one(const struct lease *lease, bool with_reason, unsigned c
 		char comm[sizeof lease->holders[i].comm + 1] = "";
 		memcpy(comm, lease->holders[i].comm, sizeof lease->holders[i].comm);
 		*holder = (struct hpz_wire_holder){.size = sizeof *holder,
-		        .record = HPZ_RECORD_HOLDER,
-		        .pid = lease->holders[i].pid,
-		        .fd = lease->holders[i].fd};
+			.record = HPZ_RECORD_HOLDER,
+			.pid = lease->holders[i].pid,
+			.fd = lease->holders[i].fd};
 		proto_set_text(holder->comm, sizeof holder->comm, comm);
 	}
 	return (size_t)((unsigned char *)holder - at);
@@ -93,14 +93,14 @@ static size_t report_one(const struct lease *lease, bool with_reason, unsigned c
 static void report_orphan(const struct orphan *orphan, struct hpz_wire_lease_record *record)
 {
 	*record = (struct hpz_wire_lease_record){
-	        .size = sizeof *record,
-	        .record = HPZ_RECORD_LEASE,
-	        .id = orphan->lease,
-	        .given = orphan->pages * orphan->page_size,
-	        .asked = orphan->asked,
-	        .age_ms = (clock_get_ns(CLOCK_BOOTTIME) - orphan->granted_boot_ns) / NS_PER_MS,
-	        .state = HPZ_STATE_ORPHANED,
-	        .uid = orphan->uid,
+		.size = sizeof *record,
+		.record = HPZ_RECORD_LEASE,
+		.id = orphan->lease,
+		.given = orphan->pages * orphan->page_size,
+		.asked = orphan->asked,
+		.age_ms = (clock_get_ns(CLOCK_BOOTTIME) - orphan->granted_boot_ns) / NS_PER_MS,
+		.state = HPZ_STATE_ORPHANED,
+		.uid = orphan->uid,
 	};
 	proto_set_text(record->label, sizeof record->label, orphan->label);
 	proto_set_text(record->reason, sizeof record->reason, proof_get_reason_text(orphan->reason));
@@ -108,7 +108,7 @@ static void report_orphan(const struct orphan *orphan, struct hpz_wire_lease_rec
 
 /* Those of one lease have one id, so a page ends between two ids if it can. */
 static size_t report_orphans(const struct orphans *orphans, uint64_t first, struct hpz_wire_listed *head,
-        size_t used, size_t capacity)
+	size_t used, size_t capacity)
 {
 	const struct list *list = orphan_get_list(orphans);
 	uint64_t last = 0;
@@ -130,21 +130,21 @@ static size_t report_orphans(const struct orphans *orphans, uint64_t first, stru
 }
 
 size_t report_list(struct lease_table *leases, const struct orphans *orphans, uint64_t cursor, void *buffer,
-        size_t capacity)
+	size_t capacity)
 {
 	struct hpz_wire_listed *head = buffer;
 	*head = (struct hpz_wire_listed){.size = sizeof *head};
 	size_t used = sizeof *head;
 	if (cursor & CURSOR_ORPHANS)
 		return orphans ? report_orphans(orphans, cursor & ~CURSOR_ORPHANS, head, used, capacity)
-		               : used;
+			       : used;
 	struct lease *first = lease_find_from(leases, cursor);
 	for (struct list *pos = first ? &first->link : &leases->leases; pos != &leases->leases;
-	        pos = pos->next) {
+		pos = pos->next) {
 		const struct lease *lease = LEASE_OF(pos);
 		size_t needed = sizeof(struct hpz_wire_lease_record) +
-		                lease->segments_out * sizeof(struct hpz_wire_segment) +
-		                lease->holder_count * sizeof(struct hpz_wire_holder);
+				lease->segments_out * sizeof(struct hpz_wire_segment) +
+				lease->holder_count * sizeof(struct hpz_wire_holder);
 		if (used + needed > capacity) {
 			head->cursor = lease->id;
 			return used;
@@ -170,16 +170,16 @@ size_t report_check(const struct books *books, size_t index, void *buffer, size_
 	struct hpz_wire_finding *record = (struct hpz_wire_finding *)(head + 1);
 	size_t most = (capacity - sizeof *head) / sizeof *record;
 	*head = (struct hpz_wire_checked){.size = sizeof *head,
-	        .segments = books->segments,
-	        .leases = books->leases,
-	        .dropped = books->results.dropped};
+		.segments = books->segments,
+		.leases = books->leases,
+		.dropped = books->results.dropped};
 	for (; index < books->results.count && head->records < most; index++, record++, head->records++) {
 		const struct books_finding *finding = &books->results.findings[index];
 		*record = (struct hpz_wire_finding){.size = sizeof *record,
-		        .record = HPZ_RECORD_FINDING,
-		        .kind = finding->kind,
-		        .severity = finding->severity,
-		        .repaired = finding->is_repaired};
+			.record = HPZ_RECORD_FINDING,
+			.kind = finding->kind,
+			.severity = finding->severity,
+			.repaired = finding->is_repaired};
 		proto_set_text(record->pool, sizeof record->pool, finding->pool);
 		proto_set_text(record->text, sizeof record->text, finding->text);
 	}
@@ -197,77 +197,76 @@ static void report_pool(struct reconcile *reconcile, struct pool *pool, struct h
 	struct host_counters kernel = pool->kernel;
 	host_get_counters(reconcile->host, pool->config.node, pool->config.page_size, &kernel);
 	pool_count_holders(pool, &holes, &grown);
-	LIST_FOR_EACH(pos, &pool->classes)
-	{
+	LIST_FOR_EACH (pos, &pool->classes) {
 		struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
-		LIST_FOR_EACH(at, &class->segments[SEGMENT_FILLING])
-		pool_refresh(CONTAINER_OF(at, struct pool_segment, link));
+		LIST_FOR_EACH (at, &class->segments[SEGMENT_FILLING])
+			pool_refresh(CONTAINER_OF(at, struct pool_segment, link));
 	}
 	*record = (struct hpz_wire_pool){
-	        .size = sizeof *record,
-	        .record = HPZ_RECORD_POOL,
-	        .page_size = pool->config.page_size,
-	        .node = pool->config.node,
-	        .waiting = pool->waiting,
-	        .target = pool->config.pages,
-	        .total = pool_get_total(pool),
-	        .clean = pool->pages[SEGMENT_CLEAN],
-	        .leased = pool->pages[SEGMENT_LEASED],
-	        .returning = reconcile_get_returning(pool, reconcile->leases),
-	        .dirty = pool->pages[SEGMENT_DIRTY],
-	        .filling = pool->pages[SEGMENT_FILLING],
-	        .holes = holes,
-	        .raised = pool->raised,
-	        .kernel_nr = kernel.nr,
-	        .kernel_free = kernel.free,
-	        .kernel_resv = kernel.resv,
-	        .largest_clean = pool_get_largest_clean(pool) * pool->config.page_size,
-	        .clean_segments = (uint32_t)pool->segments[SEGMENT_CLEAN],
-	        .idle = reconcile_is_idle(pool, reconcile->leases),
-	        .retired_pages = pool->retired_pages,
-	        .verified_pages = pool->verified_pages,
-	        .verify_hits = pool->verify_hits,
-	        .sigbus = pool->sigbus,
+		.size = sizeof *record,
+		.record = HPZ_RECORD_POOL,
+		.page_size = pool->config.page_size,
+		.node = pool->config.node,
+		.waiting = pool->waiting,
+		.target = pool->config.pages,
+		.total = pool_get_total(pool),
+		.clean = pool->pages[SEGMENT_CLEAN],
+		.leased = pool->pages[SEGMENT_LEASED],
+		.returning = reconcile_get_returning(pool, reconcile->leases),
+		.dirty = pool->pages[SEGMENT_DIRTY],
+		.filling = pool->pages[SEGMENT_FILLING],
+		.holes = holes,
+		.raised = pool->raised,
+		.kernel_nr = kernel.nr,
+		.kernel_free = kernel.free,
+		.kernel_resv = kernel.resv,
+		.largest_clean = pool_get_largest_clean(pool) * pool->config.page_size,
+		.clean_segments = (uint32_t)pool->segments[SEGMENT_CLEAN],
+		.idle = reconcile_is_idle(pool, reconcile->leases),
+		.retired_pages = pool->retired_pages,
+		.verified_pages = pool->verified_pages,
+		.verify_hits = pool->verify_hits,
+		.sigbus = pool->sigbus,
 	};
 	record->orphan_pages =
-	        orphan_get_pages(handoff_get_orphans(reconcile->handoff), pool, &record->orphans);
+		orphan_get_pages(handoff_get_orphans(reconcile->handoff), pool, &record->orphans);
 	proto_set_text(record->name, sizeof record->name, pool->name);
 	proto_set_text(record->mount, sizeof record->mount, pool->store->path);
 	proto_set_text(record->message, sizeof record->message, pool->message);
 }
 
 static void report_message(
-        const struct reconcile *reconcile, const struct books *books, char ret_text[HPZ_WIRE_TEXT])
+	const struct reconcile *reconcile, const struct books *books, char ret_text[HPZ_WIRE_TEXT])
 {
 	ret_text[0] = '\0';
 	if (books->message[0])
 		snprintf(ret_text, HPZ_WIRE_TEXT, "%s", books->message);
 	else if (reconcile->pool_count == 0)
 		snprintf(ret_text, HPZ_WIRE_TEXT,
-		        "no pool is configured: add a [pool NAME] section to the configuration and reload");
+			"no pool is configured: add a [pool NAME] section to the configuration and reload");
 	else if (reconcile->has_leftovers)
 		snprintf(ret_text, HPZ_WIRE_TEXT, "waiting for the workers of an earlier hpzd to end");
 	else if (prover_get_gap(reconcile->prover)[0])
 		snprintf(ret_text, HPZ_WIRE_TEXT,
-		        "the full proof that memory is free does not work here: %s; see reuse in "
-		        "hpzd.conf(5)",
-		        prover_get_gap(reconcile->prover));
+			"the full proof that memory is free does not work here: %s; see reuse in "
+			"hpzd.conf(5)",
+			prover_get_gap(reconcile->prover));
 }
 
 size_t report_status(
-        struct reconcile *reconcile, const struct books *books, struct hpz_wire_status *ret_status)
+	struct reconcile *reconcile, const struct books *books, struct hpz_wire_status *ret_status)
 {
 	char message[HPZ_WIRE_TEXT];
 	*ret_status = (struct hpz_wire_status){
-	        .size = sizeof *ret_status,
-	        .pools = (uint32_t)reconcile->pool_count,
-	        .leases_granted = reconcile->leases->granted,
-	        .bytes_cleared = reconcile->bytes_cleared,
-	        .bytes_filled = reconcile->bytes_filled,
-	        .worker_deaths = crew_get_deaths(reconcile->crew),
-	        .leases = (uint32_t)reconcile->leases->count,
-	        .workers = crew_get_worker_count(reconcile->crew),
-	        .book_alarms = books->alarms,
+		.size = sizeof *ret_status,
+		.pools = (uint32_t)reconcile->pool_count,
+		.leases_granted = reconcile->leases->granted,
+		.bytes_cleared = reconcile->bytes_cleared,
+		.bytes_filled = reconcile->bytes_filled,
+		.worker_deaths = crew_get_deaths(reconcile->crew),
+		.leases = (uint32_t)reconcile->leases->count,
+		.workers = crew_get_worker_count(reconcile->crew),
+		.book_alarms = books->alarms,
 	};
 	report_message(reconcile, books, message);
 	proto_set_text(ret_status->version, sizeof ret_status->version, HPZ_VERSION);

@@ -8,14 +8,14 @@
 
 /* One segment of a lease that is still out; zero pages when it is back already. */
 void report_segment(
-        const struct lease *lease, size_t index, int32_t descriptor, struct hpz_wire_segment *ret_record);
+	const struct lease *lease, size_t index, int32_t descriptor, struct hpz_wire_segment *ret_record);
 
 /*
  * A page of the list from the lease `cursor` on: struct hpz_wire_listed and its records. Returns the bytes
  * used. `orphans` NULL: neither them nor reasons, which an older client would not understand.
  */
 size_t report_list(struct lease_table *leases, const struct orphans *orphans, uint64_t cursor, void *buffer,
-        size_t capacity);
+	size_t capacity);
 
 /* A page of what the last check found, from the finding `index` on. Returns the bytes used. */
 size_t report_check(const struct books *books, size_t index, void *buffer, size_t capacity);
@@ -23,6 +23,6 @@ size_t report_check(const struct books *books, size_t index, void *buffer, size_
 /* struct hpz_wire_status and one record per pool; uptime and connections are left zero. Returns the bytes
  * used. */
 size_t report_status(
-        struct reconcile *reconcile, const struct books *books, struct hpz_wire_status *ret_status);
+	struct reconcile *reconcile, const struct books *books, struct hpz_wire_status *ret_status);
 
 #endif

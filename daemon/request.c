@@ -42,16 +42,16 @@ static void *get_payload(struct requests *requests)
 }
 
 static enum request_outcome finish_reply(
-        struct requests *requests, uint16_t op, uint64_t id, size_t payload_size)
+	struct requests *requests, uint16_t op, uint64_t id, size_t payload_size)
 {
 	struct request_reply *reply = &requests->reply;
 	reply->length =
-	        proto_set_head(reply->bytes, op, id, true, HPZ_OK, (uint32_t)reply->fd_count, payload_size);
+		proto_set_head(reply->bytes, op, id, true, HPZ_OK, (uint32_t)reply->fd_count, payload_size);
 	return REQUEST_REPLIED;
 }
 
 static enum request_outcome make_error(
-        struct requests *requests, uint16_t op, uint64_t id, int error, uint32_t leases, const char *text)
+	struct requests *requests, uint16_t op, uint64_t id, int error, uint32_t leases, const char *text)
 {
 	struct hpz_wire_error *payload = get_payload(requests);
 	*payload = (struct hpz_wire_error){.size = sizeof *payload, .leases = leases};
@@ -59,7 +59,7 @@ static enum request_outcome make_error(
 	requests->reply.fd_count = 0;
 	requests->reply.lease = 0;
 	requests->reply.length =
-	        proto_set_head(requests->reply.bytes, op, id, true, (uint32_t)error, 0, sizeof *payload);
+		proto_set_head(requests->reply.bytes, op, id, true, (uint32_t)error, 0, sizeof *payload);
 	return REQUEST_REPLIED;
 }
 
@@ -69,10 +69,10 @@ void request_make_error(struct requests *requests, uint16_t op, uint64_t id, int
 }
 
 static enum request_outcome refuse(struct requests *requests, const struct hpz_wire_head *head, int error,
-        const char *format, ...) PRINTF(4, 5);
+	const char *format, ...) PRINTF(4, 5);
 
 static enum request_outcome refuse(
-        struct requests *requests, const struct hpz_wire_head *head, int error, const char *format, ...)
+	struct requests *requests, const struct hpz_wire_head *head, int error, const char *format, ...)
 {
 	va_list arguments;
 	va_start(arguments, format);
@@ -96,14 +96,14 @@ void request_close_fds(struct request_reply *reply)
 /* ---- access ---- */
 
 void request_find_rule(
-        const struct requests *requests, const struct request_peer *peer, struct access_rule *ret_rule)
+	const struct requests *requests, const struct request_peer *peer, struct access_rule *ret_rule)
 {
 	struct access_peer who = {peer->uid, peer->gid, peer->groups, peer->group_count};
 	access_find_rule(requests->config, &who, ret_rule);
 }
 
 static enum request_outcome refuse_denied(struct requests *requests, const struct hpz_wire_head *head,
-        const struct access_rule *rule, const char *what)
+	const struct access_rule *rule, const char *what)
 {
 	access_explain_denied(rule, what, requests->text, sizeof requests->text);
 	return make_error(requests, head->op, head->id, HPZ_ERR_DENIED, 0, requests->text);
@@ -111,15 +111,15 @@ static enum request_outcome refuse_denied(struct requests *requests, const struc
 
 /* Somebody else's lease. */
 static enum request_outcome refuse_foreign(struct requests *requests, const struct hpz_wire_head *head,
-        const struct access_rule *rule, const struct lease *lease)
+	const struct access_rule *rule, const struct lease *lease)
 {
 	char what[96];
 	if (lease->uid == UINT32_MAX)
 		snprintf(what, sizeof what, "touch lease %" PRIu64 ", whose owner is not known any more",
-		        lease->id);
+			lease->id);
 	else
 		snprintf(what, sizeof what, "touch lease %" PRIu64 ", which belongs to uid %" PRIu32,
-		        lease->id, lease->uid);
+			lease->id, lease->uid);
 	return refuse_denied(requests, head, rule, what);
 }
 
@@ -128,8 +128,7 @@ static enum request_outcome refuse_foreign(struct requests *requests, const stru
 static void count_usage(const struct requests *requests, uint32_t uid, struct access_usage *ret_usage)
 {
 	*ret_usage = (struct access_usage){0};
-	LIST_FOR_EACH(pos, &requests->leases->leases)
-	{
+	LIST_FOR_EACH (pos, &requests->leases->leases) {
 		const struct lease *lease = LEASE_OF(pos);
 		if (lease->uid != uid)
 			continue;
@@ -161,12 +160,12 @@ static bool may_wait(struct requests *requests, const struct request_peer *peer)
 	request_find_rule(requests, peer, &rule);
 	if (!rule.section)
 		return true;
-	LIST_FOR_EACH(pos, &requests->waiting)
-	waiting += CONTAINER_OF(pos, struct request, link)->peer.uid == peer->uid;
+	LIST_FOR_EACH (pos, &requests->waiting)
+		waiting += CONTAINER_OF(pos, struct request, link)->peer.uid == peer->uid;
 	if (access_may_wait(&rule, waiting))
 		return true;
 	access_explain_limit(
-	        &rule, "max_requests", rule.section->max_requests, requests->text, sizeof requests->text);
+		&rule, "max_requests", rule.section->max_requests, requests->text, sizeof requests->text);
 	return false;
 }
 
@@ -212,14 +211,14 @@ static void on_timeout(uv_timer_t *timer);
 
 /* NULL: it may not wait, and why is in requests->text (refuse_waiting()). */
 static struct request *make_waiting(struct requests *requests, struct session *session,
-        const struct request_peer *peer, const struct hpz_wire_head *head, int64_t timeout_ms)
+	const struct request_peer *peer, const struct hpz_wire_head *head, int64_t timeout_ms)
 {
 	if (!may_wait(requests, peer))
 		return NULL;
 	struct request *request = calloc(1, sizeof *request);
 	if (!request) {
 		snprintf(requests->text, sizeof requests->text,
-		        "hpzd has no memory for one more waiting request");
+			"hpzd has no memory for one more waiting request");
 		return NULL;
 	}
 	request->requests = requests;
@@ -252,14 +251,14 @@ static bool fits_node(const struct pool *pool, int32_t node)
 static uint64_t get_largest_pages(const struct pool *pool)
 {
 	uint64_t largest = 0;
-	LIST_FOR_EACH(pos, &pool->classes)
-	largest = MAX(largest, CONTAINER_OF(pos, struct pool_class, link)->pages);
+	LIST_FOR_EACH (pos, &pool->classes)
+		largest = MAX(largest, CONTAINER_OF(pos, struct pool_class, link)->pages);
 	return largest;
 }
 
 /* Page sizes of the pools of that node, ascending, each once. */
 static size_t list_page_sizes(
-        const struct requests *requests, int32_t node, uint64_t ret_sizes[CONFIG_POOLS_MAX])
+	const struct requests *requests, int32_t node, uint64_t ret_sizes[CONFIG_POOLS_MAX])
 {
 	size_t count = 0;
 	for (size_t i = 0; i < requests->reconcile->pool_count; i++) {
@@ -269,7 +268,7 @@ static size_t list_page_sizes(
 		while (at < count && ret_sizes[at] < size)
 			at++;
 		if (!fits_node(pool, node) || (at < count && ret_sizes[at] == size) ||
-		        count == CONFIG_POOLS_MAX)
+			count == CONFIG_POOLS_MAX)
 			continue;
 		memmove(&ret_sizes[at + 1], &ret_sizes[at], (count - at) * sizeof *ret_sizes);
 		ret_sizes[at] = size;
@@ -281,7 +280,7 @@ static size_t list_page_sizes(
 /* Which pool is to serve it: one that can now, with most clean memory; else one that ever could. NULL: none.
  */
 static struct pool *find_pool(
-        const struct requests *requests, const struct hpz_wire_lease *wire, uint64_t page_size)
+	const struct requests *requests, const struct hpz_wire_lease *wire, uint64_t page_size)
 {
 	struct pool *best = NULL;
 	bool is_best_ready = false;
@@ -289,12 +288,12 @@ static struct pool *find_pool(
 	for (size_t i = 0; i < requests->reconcile->pool_count; i++) {
 		struct pool *pool = requests->reconcile->pools[i];
 		if (pool->config.page_size != page_size || !fits_node(pool, wire->node) ||
-		        get_largest_pages(pool) < pages)
+			get_largest_pages(pool) < pages)
 			continue;
 		bool is_ready = pool_get_largest_clean(pool) >= pages && !pool->is_draining;
 		bool is_better = !best || (is_ready && !is_best_ready) ||
-		                 (is_ready == is_best_ready &&
-		                         pool->pages[SEGMENT_CLEAN] > best->pages[SEGMENT_CLEAN]);
+				 (is_ready == is_best_ready &&
+					 pool->pages[SEGMENT_CLEAN] > best->pages[SEGMENT_CLEAN]);
 		if (is_better) {
 			best = pool;
 			is_best_ready = is_ready;
@@ -304,7 +303,7 @@ static struct pool *find_pool(
 }
 
 static enum request_outcome refuse_pool(
-        struct requests *requests, const struct hpz_wire_head *head, const struct hpz_wire_lease *wire)
+	struct requests *requests, const struct hpz_wire_head *head, const struct hpz_wire_lease *wire)
 {
 	char size[SIZE_TEXT], page[SIZE_TEXT], largest_text[SIZE_TEXT];
 	uint64_t largest = 0;
@@ -312,7 +311,7 @@ static enum request_outcome refuse_pool(
 	for (size_t i = 0; i < requests->reconcile->pool_count; i++) {
 		const struct pool *pool = requests->reconcile->pools[i];
 		if (!fits_node(pool, wire->node) ||
-		        (wire->page_size && pool->config.page_size != wire->page_size))
+			(wire->page_size && pool->config.page_size != wire->page_size))
 			continue;
 		has_match = true;
 		largest = MAX(largest, get_largest_pages(pool) * pool->config.page_size);
@@ -320,14 +319,14 @@ static enum request_outcome refuse_pool(
 	size_format(wire->bytes, size);
 	if (has_match)
 		return refuse(requests, head, HPZ_ERR_TOO_LARGE,
-		        "%s asked, but the largest segment any pool has is %s: give the pool a larger stock",
-		        size, size_format(largest, largest_text));
+			"%s asked, but the largest segment any pool has is %s: give the pool a larger stock",
+			size, size_format(largest, largest_text));
 	size_format_exact(wire->page_size, page);
 	if (wire->node == HPZ_WIRE_NODE_ANY)
 		return refuse(requests, head, HPZ_ERR_NO_POOL, "there is no pool%s%s",
-		        wire->page_size ? " with pages of " : "", wire->page_size ? page : "");
+			wire->page_size ? " with pages of " : "", wire->page_size ? page : "");
 	return refuse(requests, head, HPZ_ERR_NO_POOL, "there is no pool on node %" PRId32 "%s%s", wire->node,
-	        wire->page_size ? " with pages of " : "", wire->page_size ? page : "");
+		wire->page_size ? " with pages of " : "", wire->page_size ? page : "");
 }
 
 /* The page size is free: the largest that wastes little and has a pool for it, then what is left. */
@@ -356,7 +355,7 @@ static struct pool *choose_pool(const struct requests *requests, const struct hp
  * admin.
  */
 static int find_owner(const struct requests *requests, const struct hpz_wire_lease *wire,
-        const struct request_peer *peer, struct lease *draft, int *ret_pidfd)
+	const struct request_peer *peer, struct lease *draft, int *ret_pidfd)
 {
 	struct host host = {.root = (char *)""};
 	struct access_rule rule;
@@ -384,7 +383,7 @@ static int find_owner(const struct requests *requests, const struct hpz_wire_lea
 }
 
 static void fill_draft(
-        const struct hpz_wire_lease *wire, const struct request_peer *peer, struct lease *draft)
+	const struct hpz_wire_lease *wire, const struct request_peer *peer, struct lease *draft)
 {
 	proto_get_text(wire->label, sizeof wire->label, draft->label);
 	proto_get_text(wire->key, sizeof wire->key, draft->key);
@@ -401,24 +400,24 @@ static void fill_draft(
 
 /* The reply with everything about a lease; descriptors are in requests->reply already. */
 static enum request_outcome reply_leased(struct requests *requests, const struct hpz_wire_head *head,
-        const struct lease *lease, uint64_t ready)
+	const struct lease *lease, uint64_t ready)
 {
 	struct hpz_wire_leased *payload = get_payload(requests);
 	*payload = (struct hpz_wire_leased){
-	        .size = sizeof *payload,
-	        .segments = (uint32_t)lease->segment_count,
-	        .id = lease->id,
-	        .asked = lease->asked,
-	        .given = lease_get_given(lease),
-	        .ready = ready,
-	        .deliver = lease->deliver,
+		.size = sizeof *payload,
+		.segments = (uint32_t)lease->segment_count,
+		.id = lease->id,
+		.asked = lease->asked,
+		.given = lease_get_given(lease),
+		.ready = ready,
+		.deliver = lease->deliver,
 	};
 	struct hpz_wire_segment *records = (struct hpz_wire_segment *)(payload + 1);
 	for (size_t i = 0; i < lease->segment_count; i++)
 		report_segment(lease, i, requests->reply.fd_count > 0 ? (int32_t)i : -1, &records[i]);
 	requests->reply.lease = lease->id;
 	return finish_reply(
-	        requests, head->op, head->id, sizeof *payload + lease->segment_count * sizeof *records);
+		requests, head->op, head->id, sizeof *payload + lease->segment_count * sizeof *records);
 }
 
 static bool lives_with_connection(const struct lease *lease)
@@ -439,7 +438,7 @@ static int deliver(struct requests *requests, struct lease *lease, bool is_new)
 
 /* One segment, taken and delivered. -EUCLEAN: this one was not fit, another may be. */
 static int grant_one(struct requests *requests, struct pool_segment *segment, struct lease *draft,
-        uint64_t pages, int pidfd, struct session *session, struct lease **ret_lease)
+	uint64_t pages, int pidfd, struct session *session, struct lease **ret_lease)
 {
 	struct pool *pool = segment->pool;
 	int r = 0;
@@ -453,7 +452,7 @@ static int grant_one(struct requests *requests, struct pool_segment *segment, st
 		handoff_drop_token(draft, pool);
 	if (r == -ENOENT) {
 		log_error("pool %s: segment %" PRIu64 " has vanished from %s", pool->name, segment->id,
-		        pool->store->path);
+			pool->store->path);
 		pool_forget(segment);
 		return -EUCLEAN;
 	}
@@ -470,7 +469,7 @@ static int grant_one(struct requests *requests, struct pool_segment *segment, st
 	r = reconcile_was_opened(requests->reconcile, segment) ? -EUCLEAN : deliver(requests, lease, true);
 	if (r < 0) {
 		log_warning("segment %" PRIu64 " of pool %s is not fit to be handed out: %s", segment->id,
-		        pool->name, strerror(-r));
+			pool->name, strerror(-r));
 		handoff_return(requests->handoff, lease, "it could not be handed out");
 		return r;
 	}
@@ -485,11 +484,10 @@ static int grant_one(struct requests *requests, struct pool_segment *segment, st
 /* Another clean segment of the class that this uid may have. -EUCLEAN: one that nobody may have was
  * discarded. */
 static int find_other(
-        struct requests *requests, struct pool *pool, struct pool_segment **segment, uint32_t uid)
+	struct requests *requests, struct pool *pool, struct pool_segment **segment, uint32_t uid)
 {
 	struct pool_segment *unfit = *segment;
-	LIST_FOR_EACH(pos, &unfit->class->segments[SEGMENT_CLEAN])
-	{
+	LIST_FOR_EACH (pos, &unfit->class->segments[SEGMENT_CLEAN]) {
 		struct pool_segment *other = CONTAINER_OF(pos, struct pool_segment, link);
 		if (other->keeper || !handoff_may_give(requests->handoff, other, uid))
 			continue;
@@ -505,7 +503,7 @@ static int find_other(
  * one, but it is being read, and let go now.
  */
 static int pick_segment(struct requests *requests, struct pool *pool, uint64_t pages, uint64_t below_pages,
-        uint32_t uid, struct pool_segment **ret_segment)
+	uint32_t uid, struct pool_segment **ret_segment)
 {
 	struct policy_class classes[POOL_CLASSES_MAX];
 	size_t count = pool_get_classes(pool, classes);
@@ -524,8 +522,8 @@ static int pick_segment(struct requests *requests, struct pool *pool, uint64_t p
  * and *ret_kept (if set) is kept until then.
  */
 static int grant(struct requests *requests, struct pool *pool, const struct hpz_wire_lease *wire,
-        const struct request_peer *peer, struct session *session, uint64_t below_pages,
-        struct pool_segment *verified, struct pool_segment **ret_kept, struct lease **ret_lease)
+	const struct request_peer *peer, struct session *session, uint64_t below_pages,
+	struct pool_segment *verified, struct pool_segment **ret_kept, struct lease **ret_lease)
 {
 	struct lease draft = {0};
 	_cleanup_fd_ int pidfd = -1;
@@ -556,39 +554,39 @@ static int grant(struct requests *requests, struct pool *pool, const struct hpz_
 }
 
 static enum request_outcome refuse_short(struct requests *requests, const struct hpz_wire_head *head,
-        int error, const struct pool *pool, const struct hpz_wire_lease *wire)
+	int error, const struct pool *pool, const struct hpz_wire_lease *wire)
 {
 	char size[SIZE_TEXT], page[SIZE_TEXT], clean[SIZE_TEXT], largest[SIZE_TEXT], dirty[SIZE_TEXT],
-	        fill[SIZE_TEXT];
+		fill[SIZE_TEXT];
 	uint64_t page_size = pool->config.page_size;
 	if (pool->is_draining)
 		return refuse(requests, head, HPZ_ERR_DRAINED,
-		        "pool %s is drained: reload or restart hpzd to fill it again", pool->name);
+			"pool %s is drained: reload or restart hpzd to fill it again", pool->name);
 	return refuse(requests, head, error,
-	        "node %" PRId32
-	        ", pages of %s: %s asked; %s is clean, the largest piece %s; %s is being cleared, %s is "
-	        "being filled, %" PRIu32 " requests wait; wait for it (a time limit), or enlarge pool %s",
-	        pool->config.node, size_format_exact(page_size, page), size_format(wire->bytes, size),
-	        size_format(pool->pages[SEGMENT_CLEAN] * page_size, clean),
-	        size_format(pool_get_largest_clean(pool) * page_size, largest),
-	        size_format(pool->pages[SEGMENT_DIRTY] * page_size, dirty),
-	        size_format(pool->pages[SEGMENT_FILLING] * page_size, fill), pool->waiting, pool->name);
+		"node %" PRId32
+		", pages of %s: %s asked; %s is clean, the largest piece %s; %s is being cleared, %s is "
+		"being filled, %" PRIu32 " requests wait; wait for it (a time limit), or enlarge pool %s",
+		pool->config.node, size_format_exact(page_size, page), size_format(wire->bytes, size),
+		size_format(pool->pages[SEGMENT_CLEAN] * page_size, clean),
+		size_format(pool_get_largest_clean(pool) * page_size, largest),
+		size_format(pool->pages[SEGMENT_DIRTY] * page_size, dirty),
+		size_format(pool->pages[SEGMENT_FILLING] * page_size, fill), pool->waiting, pool->name);
 }
 
 static enum request_outcome refuse_owner(
-        struct requests *requests, const struct hpz_wire_head *head, int r, int32_t pid)
+	struct requests *requests, const struct hpz_wire_head *head, int r, int32_t pid)
 {
 	if (r == -EACCES)
 		return refuse(requests, head, HPZ_ERR_DENIED,
-		        "process %" PRId32 " belongs to another user, and only root or an admin may have it "
-		        "own a lease",
-		        pid);
+			"process %" PRId32 " belongs to another user, and only root or an admin may have it "
+			"own a lease",
+			pid);
 	return refuse(
-	        requests, head, HPZ_ERR_INVALID, "there is no process %" PRId32 " to own the lease", pid);
+		requests, head, HPZ_ERR_INVALID, "there is no process %" PRId32 " to own the lease", pid);
 }
 
 static enum request_outcome refuse_grant(struct requests *requests, const struct hpz_wire_head *head, int r,
-        const struct pool *pool, const struct hpz_wire_lease *wire)
+	const struct pool *pool, const struct hpz_wire_lease *wire)
 {
 	if (r == -ESRCH || r == -EACCES)
 		return refuse_owner(requests, head, r, wire->owner_pid);
@@ -600,16 +598,15 @@ static enum request_outcome refuse_grant(struct requests *requests, const struct
 
 /* Whoever waits longest in this pool is not overtaken by one that would eat what it waits for. */
 static uint64_t get_bound(
-        const struct requests *requests, const struct pool *pool, const struct request *self)
+	const struct requests *requests, const struct pool *pool, const struct request *self)
 {
 	uint64_t bound = 0;
-	LIST_FOR_EACH(pos, &requests->waiting)
-	{
+	LIST_FOR_EACH (pos, &requests->waiting) {
 		const struct request *request = CONTAINER_OF(pos, struct request, link);
 		if (request == self)
 			break;
 		if (request->op == HPZ_OP_LEASE && request->pool == pool &&
-		        (!bound || request->pages < bound))
+			(!bound || request->pages < bound))
 			bound = request->pages;
 	}
 	return bound;
@@ -621,8 +618,7 @@ static void count_waiting(struct requests *requests)
 		requests->reconcile->pools[i]->waiting = 0;
 		requests->reconcile->pools[i]->waiting_pages = 0;
 	}
-	LIST_FOR_EACH(pos, &requests->waiting)
-	{
+	LIST_FOR_EACH (pos, &requests->waiting) {
 		const struct request *request = CONTAINER_OF(pos, struct request, link);
 		if (request->op != HPZ_OP_LEASE)
 			continue;
@@ -633,24 +629,24 @@ static void count_waiting(struct requests *requests)
 
 /* The same key again: the same lease, however often the answer got lost. */
 static enum request_outcome answer_key(struct requests *requests, struct session *session,
-        const struct hpz_wire_head *head, const struct hpz_wire_lease *wire, struct lease *lease)
+	const struct hpz_wire_head *head, const struct hpz_wire_lease *wire, struct lease *lease)
 {
 	if (lease->asked != wire->bytes || lease->deliver != wire->deliver)
 		return refuse(requests, head, HPZ_ERR_KEY_MISMATCH,
-		        "the key belongs to lease %" PRIu64
-		        ", which is of another size or delivered otherwise",
-		        lease->id);
+			"the key belongs to lease %" PRIu64
+			", which is of another size or delivered otherwise",
+			lease->id);
 	int r = deliver(requests, lease, false);
 	if (r < 0)
 		return refuse(requests, head, r == -EWOULDBLOCK ? HPZ_ERR_BUSY : HPZ_ERR_INTERNAL,
-		        "lease %" PRIu64 " cannot be opened again: %s", lease->id, strerror(-r));
+			"lease %" PRIu64 " cannot be opened again: %s", lease->id, strerror(-r));
 	if (lease->state == HPZ_STATE_OFFERED || lives_with_connection(lease))
 		lease->bound = session;
 	return reply_leased(requests, head, lease, lease_get_given(lease));
 }
 
 static enum request_outcome handle_lease(struct requests *requests, struct session *session,
-        const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
+	const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
 {
 	const struct hpz_wire_lease *wire = payload;
 	char key[HPZ_WIRE_KEY + 1];
@@ -669,8 +665,8 @@ static enum request_outcome handle_lease(struct requests *requests, struct sessi
 		return refuse_pool(requests, head, wire);
 	struct pool_segment *kept = NULL;
 	int r = pool->is_draining ? -EAGAIN
-	                          : grant(requests, pool, wire, peer, session,
-	                                    get_bound(requests, pool, NULL), NULL, &kept, &lease);
+				  : grant(requests, pool, wire, peer, session,
+					    get_bound(requests, pool, NULL), NULL, &kept, &lease);
 	reconcile_mark(requests->reconcile);
 	if (r == 0)
 		return reply_leased(requests, head, lease, lease_get_given(lease));
@@ -680,7 +676,7 @@ static enum request_outcome handle_lease(struct requests *requests, struct sessi
 	if ((wire->timeout_ms == 0 && !is_impatient) || pool->is_draining)
 		return refuse_short(requests, head, HPZ_ERR_NO_MEMORY, pool, wire);
 	struct request *request =
-	        make_waiting(requests, session, peer, head, is_impatient ? -1 : wire->timeout_ms);
+		make_waiting(requests, session, peer, head, is_impatient ? -1 : wire->timeout_ms);
 	if (kept && request)
 		pool_keep(kept, request);
 	else if (kept)
@@ -713,8 +709,8 @@ static void serve_lease(struct requests *requests, struct request *request)
 		return;
 	}
 	int r = pool->is_draining ? -EPERM
-	                          : grant(requests, pool, &request->lease, &request->peer, request->session,
-	                                    get_bound(requests, pool, request), verified, &kept, &lease);
+				  : grant(requests, pool, &request->lease, &request->peer, request->session,
+					    get_bound(requests, pool, request), verified, &kept, &lease);
 	if (kept)
 		pool_keep(kept, request);
 	if (r == -EINPROGRESS || (r == -EAGAIN && !request->is_impatient))
@@ -732,8 +728,7 @@ static void serve_lease(struct requests *requests, struct request *request)
 
 void request_serve(struct requests *requests)
 {
-	LIST_FOR_EACH_SAFE(pos, &requests->waiting)
-	{
+	LIST_FOR_EACH_SAFE (pos, &requests->waiting) {
 		struct request *request = CONTAINER_OF(pos, struct request, link);
 		if (request->op == HPZ_OP_LEASE)
 			serve_lease(requests, request);
@@ -744,7 +739,7 @@ void request_serve(struct requests *requests)
 /* ---- release, adopt, ack ---- */
 
 static enum request_outcome reply_released(
-        struct requests *requests, const struct hpz_wire_head *head, uint64_t id, enum hpz_lease_state state)
+	struct requests *requests, const struct hpz_wire_head *head, uint64_t id, enum hpz_lease_state state)
 {
 	struct hpz_wire_released *payload = get_payload(requests);
 	*payload = (struct hpz_wire_released){sizeof *payload, state, id};
@@ -757,11 +752,9 @@ static bool is_lease_clean(const struct requests *requests, uint64_t id)
 		return false;
 	for (size_t i = 0; i < requests->reconcile->pool_count; i++) {
 		const struct pool *pool = requests->reconcile->pools[i];
-		LIST_FOR_EACH(pos, &pool->classes)
-		{
+		LIST_FOR_EACH (pos, &pool->classes) {
 			struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
-			LIST_FOR_EACH(at, &class->segments[SEGMENT_DIRTY])
-			{
+			LIST_FOR_EACH (at, &class->segments[SEGMENT_DIRTY]) {
 				if (CONTAINER_OF(at, struct pool_segment, link)->lease == id)
 					return false;
 			}
@@ -771,14 +764,14 @@ static bool is_lease_clean(const struct requests *requests, uint64_t id)
 }
 
 static enum request_outcome handle_release(struct requests *requests, struct session *session,
-        const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
+	const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
 {
 	const struct hpz_wire_release *wire = payload;
 	struct access_rule rule;
 	struct lease *lease = lease_find(requests->leases, wire->id);
 	if (!lease && !lease_is_known_id(requests->leases, wire->id))
 		return refuse(
-		        requests, head, HPZ_ERR_UNKNOWN_LEASE, "lease %" PRIu64 " was never given", wire->id);
+			requests, head, HPZ_ERR_UNKNOWN_LEASE, "lease %" PRIu64 " was never given", wire->id);
 	request_find_rule(requests, peer, &rule);
 	if (lease && !access_may_touch(&rule, lease->uid))
 		return refuse_foreign(requests, head, &rule, lease);
@@ -804,15 +797,15 @@ void request_lease_ended(struct requests *requests, uint64_t lease)
 }
 
 static enum request_outcome handle_adopt(struct requests *requests, struct session *session,
-        const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
+	const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
 {
 	const struct hpz_wire_adopt *wire = payload;
 	struct lease *lease = lease_find(requests->leases, wire->id);
 	if (!lease || lease->state == HPZ_STATE_RETURNING) {
 		bool is_known = lease || lease_is_known_id(requests->leases, wire->id);
 		return refuse(requests, head, is_known ? HPZ_ERR_ENDED : HPZ_ERR_UNKNOWN_LEASE,
-		        is_known ? "lease %" PRIu64 " has ended" : "lease %" PRIu64 " was never given",
-		        wire->id);
+			is_known ? "lease %" PRIu64 " has ended" : "lease %" PRIu64 " was never given",
+			wire->id);
 	}
 	struct access_rule rule;
 	request_find_rule(requests, peer, &rule);
@@ -827,7 +820,7 @@ static enum request_outcome handle_adopt(struct requests *requests, struct sessi
 	r = deliver(requests, lease, false);
 	if (r < 0)
 		return refuse(requests, head, r == -EWOULDBLOCK ? HPZ_ERR_BUSY : HPZ_ERR_INTERNAL,
-		        "lease %" PRIu64 " cannot be opened again: %s", lease->id, strerror(-r));
+			"lease %" PRIu64 " cannot be opened again: %s", lease->id, strerror(-r));
 	uint32_t flags = (lease->flags & ~HPZ_LEASE_UNBOUND) | wire->flags;
 	r = lease_set_owner(requests->leases, lease, draft.pid, draft.pid_start, flags, draft.comm);
 	if (r == 0)
@@ -835,14 +828,14 @@ static enum request_outcome handle_adopt(struct requests *requests, struct sessi
 	if (r < 0) {
 		request_close_fds(&requests->reply);
 		return refuse(requests, head, HPZ_ERR_INTERNAL, "lease %" PRIu64 " cannot change hands: %s",
-		        lease->id, strerror(-r));
+			lease->id, strerror(-r));
 	}
 	lease->bound = lives_with_connection(lease) ? session : NULL;
 	return reply_leased(requests, head, lease, lease_get_given(lease));
 }
 
 static enum request_outcome handle_ack(struct requests *requests, struct session *session,
-        const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
+	const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
 {
 	const struct hpz_wire_ack *wire = payload;
 	struct access_rule rule;
@@ -866,18 +859,18 @@ void request_take_back(struct requests *requests, uint64_t id)
 /* ---- list, status ---- */
 
 static enum request_outcome handle_list(struct requests *requests, struct session *session,
-        const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
+	const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
 {
 	const struct hpz_wire_list *wire = payload;
 	size_t capacity = sizeof requests->reply.bytes - sizeof(struct hpz_wire_head);
 	size_t size = report_list(requests->leases,
-	        wire->flags & HPZ_WIRE_LIST_MORE ? handoff_get_orphans(requests->handoff) : NULL,
-	        wire->cursor, get_payload(requests), capacity);
+		wire->flags & HPZ_WIRE_LIST_MORE ? handoff_get_orphans(requests->handoff) : NULL,
+		wire->cursor, get_payload(requests), capacity);
 	return finish_reply(requests, head->op, head->id, size);
 }
 
 static enum request_outcome handle_status(struct requests *requests, struct session *session,
-        const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
+	const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
 {
 	struct hpz_wire_status *status = get_payload(requests);
 	size_t size = report_status(requests->reconcile, requests->books, status);
@@ -899,7 +892,7 @@ static struct pool *find_pool_by_name(const struct requests *requests, const cha
 
 /* Whether what a WAIT waits for is so; *ret_possible: the most that can ever be clean, in bytes. */
 static bool is_awaited(
-        const struct requests *requests, const struct hpz_wire_wait *wire, uint64_t *ret_possible)
+	const struct requests *requests, const struct hpz_wire_wait *wire, uint64_t *ret_possible)
 {
 	char name[HPZ_WIRE_NAME + 1];
 	uint64_t clean = 0, possible = 0;
@@ -925,7 +918,7 @@ static enum request_outcome reply_empty(struct requests *requests, const struct 
 }
 
 static enum request_outcome handle_wait(struct requests *requests, struct session *session,
-        const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
+	const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
 {
 	const struct hpz_wire_wait *wire = payload;
 	char name[HPZ_WIRE_NAME + 1], size[SIZE_TEXT];
@@ -936,7 +929,7 @@ static enum request_outcome handle_wait(struct requests *requests, struct sessio
 	is_awaited(requests, wire, &possible);
 	if (wire->clean > possible)
 		return refuse(requests, head, HPZ_ERR_TOO_LARGE, "no more than %s can ever be clean",
-		        size_format(possible, size));
+			size_format(possible, size));
 	/* Answered once states are settled, not from the middle of a change. */
 	struct request *request = make_waiting(requests, session, peer, head, wire->timeout_ms);
 	if (!request)
@@ -947,10 +940,10 @@ static enum request_outcome handle_wait(struct requests *requests, struct sessio
 }
 
 static enum request_outcome handle_drain(struct requests *requests, struct session *session,
-        const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
+	const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
 {
 	struct request *request = make_waiting(
-	        requests, session, peer, head, ((const struct hpz_wire_drain *)payload)->timeout_ms);
+		requests, session, peer, head, ((const struct hpz_wire_drain *)payload)->timeout_ms);
 	if (!request)
 		return refuse_waiting(requests, head);
 	request->drain = *(const struct hpz_wire_drain *)payload;
@@ -964,7 +957,7 @@ static enum request_outcome handle_drain(struct requests *requests, struct sessi
 /* ---- verify ---- */
 
 static enum request_outcome handle_verify(struct requests *requests, struct session *session,
-        const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
+	const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
 {
 	const struct hpz_wire_verify *wire = payload;
 	char name[HPZ_WIRE_NAME + 1];
@@ -988,14 +981,14 @@ static bool settle_verify(struct requests *requests, struct request *request)
 	struct hpz_wire_head head = make_head(request);
 	struct hpz_wire_verified *payload = get_payload(requests);
 	*payload = (struct hpz_wire_verified){
-	        .size = sizeof *payload,
-	        .segments = run->segments,
-	        .pages = run->pages,
-	        .bytes = run->bytes,
-	        .hits = run->hits,
-	        .left = run->left,
-	        .hit_segment = run->hit_segment,
-	        .hit_offset = run->hit_offset,
+		.size = sizeof *payload,
+		.segments = run->segments,
+		.pages = run->pages,
+		.bytes = run->bytes,
+		.hits = run->hits,
+		.left = run->left,
+		.hit_segment = run->hit_segment,
+		.hit_offset = run->hit_offset,
 	};
 	proto_set_text(payload->hit_pool, sizeof payload->hit_pool, run->hit_pool);
 	requests->reply.fd_count = 0;
@@ -1008,23 +1001,23 @@ static bool settle_verify(struct requests *requests, struct request *request)
 /* ---- check ---- */
 
 static enum request_outcome reply_check(
-        struct requests *requests, const struct hpz_wire_head *head, size_t index)
+	struct requests *requests, const struct hpz_wire_head *head, size_t index)
 {
 	size_t capacity = sizeof requests->reply.bytes - sizeof(struct hpz_wire_head);
 	return finish_reply(requests, head->op, head->id,
-	        report_check(requests->books, index, get_payload(requests), capacity));
+		report_check(requests->books, index, get_payload(requests), capacity));
 }
 
 static enum request_outcome handle_check(struct requests *requests, struct session *session,
-        const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
+	const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
 {
 	const struct hpz_wire_check *wire = payload;
 	size_t index = (size_t)(wire->cursor & UINT32_MAX);
 	if (wire->cursor != 0) {
 		if (wire->cursor >> 32 != requests->books->run_number ||
-		        index >= requests->books->results.count)
+			index >= requests->books->results.count)
 			return refuse(
-			        requests, head, HPZ_ERR_INVALID, "a later check has begun: check again");
+				requests, head, HPZ_ERR_INVALID, "a later check has begun: check again");
 		return reply_check(requests, head, index);
 	}
 	struct request *request = make_waiting(requests, session, peer, head, wire->timeout_ms);
@@ -1036,15 +1029,14 @@ static enum request_outcome handle_check(struct requests *requests, struct sessi
 		return REQUEST_WAITS;
 	drop_request(request);
 	return refuse(requests, head, r == -EBUSY || r == -EAGAIN ? HPZ_ERR_BUSY : HPZ_ERR_INTERNAL, "%s",
-	        r == -EBUSY    ? "another check is under way"
-	        : r == -EAGAIN ? "workers of an earlier hpzd have not ended yet"
-	                       : strerror(-r));
+		r == -EBUSY    ? "another check is under way"
+		: r == -EAGAIN ? "workers of an earlier hpzd have not ended yet"
+			       : strerror(-r));
 }
 
 void request_checked(struct requests *requests)
 {
-	LIST_FOR_EACH_SAFE(pos, &requests->waiting)
-	{
+	LIST_FOR_EACH_SAFE (pos, &requests->waiting) {
 		struct request *request = CONTAINER_OF(pos, struct request, link);
 		struct hpz_wire_head head = make_head(request);
 		if (request->op != HPZ_OP_CHECK)
@@ -1078,10 +1070,10 @@ static bool settle_drain(struct requests *requests, struct request *request)
 		return false;
 	if (requests->leases->count > 0) {
 		snprintf(requests->text, sizeof requests->text,
-		        "leases still out: %zu; their memory goes back to the kernel as they end",
-		        requests->leases->count);
+			"leases still out: %zu; their memory goes back to the kernel as they end",
+			requests->leases->count);
 		make_error(requests, head.op, head.id, HPZ_ERR_IN_USE, (uint32_t)requests->leases->count,
-		        requests->text);
+			requests->text);
 	} else {
 		reply_empty(requests, &head);
 	}
@@ -1125,8 +1117,7 @@ static bool settle(struct requests *requests, struct request *request)
 void request_settle(struct requests *requests)
 {
 	verify_step(&requests->verify);
-	LIST_FOR_EACH_SAFE(pos, &requests->waiting)
-	{
+	LIST_FOR_EACH_SAFE (pos, &requests->waiting) {
 		struct request *request = CONTAINER_OF(pos, struct request, link);
 		settle(requests, request);
 	}
@@ -1143,13 +1134,13 @@ static void on_timeout(uv_timer_t *timer)
 		refuse_short(requests, &head, HPZ_ERR_TIMEOUT, request->pool, &request->lease);
 	else if (request->op == HPZ_OP_RELEASE)
 		refuse(requests, &head, HPZ_ERR_TIMEOUT,
-		        "lease %" PRIu64 " has ended, but its memory is not clean yet", request->release.id);
+			"lease %" PRIu64 " has ended, but its memory is not clean yet", request->release.id);
 	else if (request->op == HPZ_OP_DRAIN)
 		refuse(requests, &head, HPZ_ERR_TIMEOUT, "the pools are not empty yet; it goes on");
 	else if (request->op == HPZ_OP_VERIFY)
 		refuse(requests, &head, HPZ_ERR_TIMEOUT,
-		        "%" PRIu64 " of %" PRIu64 " segments were read, %" PRIu64 " of them not zero",
-		        request->run.segments, request->run.todo, request->run.hits);
+			"%" PRIu64 " of %" PRIu64 " segments were read, %" PRIu64 " of them not zero",
+			request->run.segments, request->run.todo, request->run.hits);
 	else if (request->op == HPZ_OP_CHECK)
 		refuse(requests, &head, HPZ_ERR_TIMEOUT, "the check is not over yet");
 	else
@@ -1161,7 +1152,7 @@ static void on_timeout(uv_timer_t *timer)
 /* ---- the table ---- */
 
 typedef enum request_outcome (*handler)(struct requests *requests, struct session *session,
-        const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload);
+	const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload);
 typedef int (*checker)(const void *payload, const char **ret_why);
 
 #define CHECK(name)                                                                                          \
@@ -1205,14 +1196,14 @@ static const struct {
 /* clang-format on */
 
 static enum request_outcome refuse_broken(
-        struct requests *requests, const struct hpz_wire_head *head, int error, const char *why)
+	struct requests *requests, const struct hpz_wire_head *head, int error, const char *why)
 {
 	make_error(requests, head->op, head->id, error, 0, why);
 	return REQUEST_BROKEN;
 }
 
 enum request_outcome request_handle(struct requests *requests, struct session *session,
-        const struct request_peer *peer, const void *message, size_t length, uint64_t unread_lease)
+	const struct request_peer *peer, const void *message, size_t length, uint64_t unread_lease)
 {
 	union {
 		uint64_t align;
@@ -1223,7 +1214,7 @@ enum request_outcome request_handle(struct requests *requests, struct session *s
 	int r = proto_get_head(message, length, false, &head);
 	if (r == HPZ_ERR_UNSUPPORTED) /* of somebody newer, who may go on with what we know */
 		return refuse(
-		        requests, &head, r, "hpzd %s knows no operation %u", HPZ_VERSION, (unsigned)head.op);
+			requests, &head, r, "hpzd %s knows no operation %u", HPZ_VERSION, (unsigned)head.op);
 	if (r)
 		return refuse_broken(requests, &head, r, "the message has no valid head");
 	if (head.op == HPZ_OP_HELLO)
@@ -1235,15 +1226,15 @@ enum request_outcome request_handle(struct requests *requests, struct session *s
 		r = table[head.op].check(&payload, &why);
 	if (r)
 		return head.op == HPZ_OP_ACK ? refuse_broken(requests, &head, r, why)
-		                             : make_error(requests, head.op, head.id, r, 0, why);
+					     : make_error(requests, head.op, head.id, r, 0, why);
 	struct access_rule rule;
 	request_find_rule(requests, peer, &rule);
 	if (!access_may(&rule, table[head.op].needs))
 		return head.op == HPZ_OP_ACK ? REQUEST_NO_REPLY
-		                             : refuse_denied(requests, &head, &rule, table[head.op].name);
+					     : refuse_denied(requests, &head, &rule, table[head.op].name);
 	if (table[head.op].sends_descriptors && unread_lease)
 		return refuse(requests, &head, HPZ_ERR_BUSY,
-		        "confirm the descriptors of lease %" PRIu64 " before asking for more", unread_lease);
+			"confirm the descriptors of lease %" PRIu64 " before asking for more", unread_lease);
 	requests->reply.fd_count = 0;
 	requests->reply.lease = 0;
 	return table[head.op].handle(requests, session, peer, &head, &payload);
@@ -1265,13 +1256,13 @@ enum request_outcome request_handle_hello(struct requests *requests, const void 
 		return refuse_broken(requests, &head, r, why);
 	struct hpz_wire_hello *reply = get_payload(requests);
 	*reply = (struct hpz_wire_hello){
-	        .size = sizeof *reply,
-	        .magic = HPZ_WIRE_MAGIC,
-	        .version = HPZ_WIRE_VERSION,
-	        .compat = HPZ_WIRE_COMPAT,
-	        .max_message = HPZ_WIRE_MAX_MESSAGE,
-	        .max_request = HPZ_WIRE_MAX_REQUEST,
-	        .max_descriptors = HPZ_WIRE_MAX_FDS,
+		.size = sizeof *reply,
+		.magic = HPZ_WIRE_MAGIC,
+		.version = HPZ_WIRE_VERSION,
+		.compat = HPZ_WIRE_COMPAT,
+		.max_message = HPZ_WIRE_MAX_MESSAGE,
+		.max_request = HPZ_WIRE_MAX_REQUEST,
+		.max_descriptors = HPZ_WIRE_MAX_FDS,
 	};
 	proto_set_text(reply->program, sizeof reply->program, HPZ_VERSION);
 	requests->reply.fd_count = 0;
@@ -1283,15 +1274,13 @@ enum request_outcome request_handle_hello(struct requests *requests, const void 
 
 void request_cancel_session(struct requests *requests, struct session *session)
 {
-	LIST_FOR_EACH_SAFE(pos, &requests->waiting)
-	{
+	LIST_FOR_EACH_SAFE (pos, &requests->waiting) {
 		struct request *request = CONTAINER_OF(pos, struct request, link);
 		if (request->session == session)
 			drop_request(request);
 	}
 	count_waiting(requests);
-	LIST_FOR_EACH(pos, &requests->leases->leases)
-	{
+	LIST_FOR_EACH (pos, &requests->leases->leases) {
 		struct lease *lease = LEASE_OF(pos);
 		if (lease->bound == session && lease->state != HPZ_STATE_RETURNING)
 			handoff_return(requests->handoff, lease, "its connection was closed");
@@ -1299,9 +1288,9 @@ void request_cancel_session(struct requests *requests, struct session *session)
 }
 
 void request_init(struct requests *requests, uv_loop_t *loop, const struct host *host,
-        const struct config *config, struct crew *crew, struct lease_table *leases, struct handoff *handoff,
-        struct reconcile *reconcile, struct books *books,
-        void (*send)(struct session *session, struct request_reply *reply))
+	const struct config *config, struct crew *crew, struct lease_table *leases, struct handoff *handoff,
+	struct reconcile *reconcile, struct books *books,
+	void (*send)(struct session *session, struct request_reply *reply))
 {
 	memset(requests, 0, sizeof *requests);
 	requests->loop = loop;
@@ -1320,9 +1309,9 @@ void request_init(struct requests *requests, uv_loop_t *loop, const struct host 
 
 void request_deinit(struct requests *requests)
 {
-	LIST_FOR_EACH_SAFE(pos, &requests->waiting)
-	drop_request(CONTAINER_OF(pos, struct request, link));
+	LIST_FOR_EACH_SAFE (pos, &requests->waiting)
+		drop_request(CONTAINER_OF(pos, struct request, link));
 	/* Connections end with us now, and not because a client wants its lease to end. */
-	LIST_FOR_EACH(pos, &requests->leases->leases)
-	LEASE_OF(pos)->bound = NULL;
+	LIST_FOR_EACH (pos, &requests->leases->leases)
+		LEASE_OF(pos)->bound = NULL;
 }

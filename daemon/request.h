@@ -59,19 +59,19 @@ enum request_outcome {
 };
 
 void request_init(struct requests *requests, uv_loop_t *loop, const struct host *host,
-        const struct config *config, struct crew *crew, struct lease_table *leases, struct handoff *handoff,
-        struct reconcile *reconcile, struct books *books,
-        void (*send)(struct session *session, struct request_reply *reply));
+	const struct config *config, struct crew *crew, struct lease_table *leases, struct handoff *handoff,
+	struct reconcile *reconcile, struct books *books,
+	void (*send)(struct session *session, struct request_reply *reply));
 void request_deinit(struct requests *requests);
 
 /* What holds for a peer now. */
 void request_find_rule(
-        const struct requests *requests, const struct request_peer *peer, struct access_rule *ret_rule);
+	const struct requests *requests, const struct request_peer *peer, struct access_rule *ret_rule);
 
 /* One message of a session whose hello is done or due. `unread_lease`: descriptors it has not confirmed; 0
  * none. */
 enum request_outcome request_handle(struct requests *requests, struct session *session,
-        const struct request_peer *peer, const void *message, size_t length, uint64_t unread_lease);
+	const struct request_peer *peer, const void *message, size_t length, uint64_t unread_lease);
 /* The hello, first of all messages. */
 enum request_outcome request_handle_hello(struct requests *requests, const void *message, size_t length);
 /* An error reply for a message that cannot even be read. */

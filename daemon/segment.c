@@ -22,7 +22,7 @@ void segment_format_name(const struct segment_name *name, char ret_text[SEGMENT_
 {
 	if (name->is_leased)
 		snprintf(ret_text, SEGMENT_NAME_MAX, "%" PRIu64 ".%" PRIu64 ".%" PRIu64 ".%" PRIu32, name->id,
-		        name->generation, name->lease, name->index);
+			name->generation, name->lease, name->index);
 	else
 		snprintf(ret_text, SEGMENT_NAME_MAX, "%" PRIu64 ".%" PRIu64, name->id, name->generation);
 }
@@ -35,7 +35,7 @@ static const char *parse_number(const char *text, uint64_t max, uint64_t *ret_nu
 	uint64_t n = 0;
 	for (; *text >= '0' && *text <= '9'; text++) {
 		if (__builtin_mul_overflow(n, 10, &n) ||
-		        __builtin_add_overflow(n, (uint64_t)(*text - '0'), &n))
+			__builtin_add_overflow(n, (uint64_t)(*text - '0'), &n))
 			return NULL;
 	}
 	if (n > max)
@@ -62,7 +62,7 @@ int segment_parse_name(const char *text, struct segment_name *ret_name)
 	if (count != 2 && count != 4)
 		return -EINVAL;
 	*ret_name =
-	        (struct segment_name){numbers[0], numbers[1], count == 4, numbers[2], (uint32_t)numbers[3]};
+		(struct segment_name){numbers[0], numbers[1], count == 4, numbers[2], (uint32_t)numbers[3]};
 	return 0;
 }
 
@@ -167,7 +167,7 @@ static int open_store(struct segment_store *store, const char **ret_why)
 }
 
 int segment_open_store(
-        const char *mount, uint64_t page_size, struct segment_store **ret_store, const char **ret_why)
+	const char *mount, uint64_t page_size, struct segment_store **ret_store, const char **ret_why)
 {
 	struct segment_store *store = calloc(1, sizeof *store);
 	if (!store)
@@ -259,13 +259,13 @@ static int scan_dir(int parent, const char *name, int (*callback)(const char *na
 }
 
 int segment_scan(const struct segment_dirs *dirs, enum segment_state state,
-        int (*callback)(const char *name, void *user), void *user)
+	int (*callback)(const char *name, void *user), void *user)
 {
 	return scan_dir(dirs->fds[state], ".", callback, user);
 }
 
 int segment_scan_out_dir(const struct segment_store *store, const char *token,
-        int (*callback)(const char *name, void *user), void *user)
+	int (*callback)(const char *name, void *user), void *user)
 {
 	return scan_dir(store->out_fd, token, callback, user);
 }
@@ -279,22 +279,22 @@ static void convert_stat(uint64_t page_size, const struct stat *st, struct segme
 	 * coarse clock, so a tie may be either: it counts as opened, which ends nothing early.
 	 */
 	bool is_opened =
-	        st->st_atim.tv_sec > st->st_ctim.tv_sec ||
-	        (st->st_atim.tv_sec == st->st_ctim.tv_sec && st->st_atim.tv_nsec >= st->st_ctim.tv_nsec);
+		st->st_atim.tv_sec > st->st_ctim.tv_sec ||
+		(st->st_atim.tv_sec == st->st_ctim.tv_sec && st->st_atim.tv_nsec >= st->st_ctim.tv_nsec);
 	*ret_stat = (struct segment_stat){
-	        .pages = (uint64_t)st->st_size / page_size,
-	        .allocated = (uint64_t)st->st_blocks * 512 / page_size,
-	        .links = st->st_nlink,
-	        .uid = st->st_uid,
-	        .mode = st->st_mode & 07777,
-	        .dev = st->st_dev,
-	        .ino = st->st_ino,
-	        .is_opened = is_opened,
+		.pages = (uint64_t)st->st_size / page_size,
+		.allocated = (uint64_t)st->st_blocks * 512 / page_size,
+		.links = st->st_nlink,
+		.uid = st->st_uid,
+		.mode = st->st_mode & 07777,
+		.dev = st->st_dev,
+		.ino = st->st_ino,
+		.is_opened = is_opened,
 	};
 }
 
 int segment_stat_at(const struct segment_store *store, const struct segment_dirs *dirs,
-        enum segment_state state, const char *name, struct segment_stat *ret_stat)
+	enum segment_state state, const char *name, struct segment_stat *ret_stat)
 {
 	struct stat st;
 	if (fstatat(dirs->fds[state], name, &st, AT_SYMLINK_NOFOLLOW) < 0)
@@ -320,7 +320,7 @@ int segment_stat_fd(uint64_t page_size, int fd, struct segment_stat *ret_stat)
 int segment_create(const struct segment_dirs *dirs, const char *name)
 {
 	int fd = openat(
-	        dirs->fds[SEGMENT_FILLING], name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0);
+		dirs->fds[SEGMENT_FILLING], name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0);
 	return fd < 0 ? -errno : fd;
 }
 
@@ -331,7 +331,7 @@ int segment_open(const struct segment_dirs *dirs, enum segment_state state, cons
 }
 
 int segment_rename(const struct segment_dirs *dirs, enum segment_state from, const char *from_name,
-        enum segment_state to, const char *to_name)
+	enum segment_state to, const char *to_name)
 {
 	/* Without NOREPLACE a collision would unlink a live file, and of two links of one inode both would
 	 * stay. */
@@ -364,7 +364,7 @@ int segment_make_out(const struct segment_store *store, char ret_token[SEGMENT_T
 }
 
 int segment_link_out(const struct segment_store *store, const struct segment_dirs *dirs, const char *name,
-        const char token[SEGMENT_TOKEN], uint32_t index, uid_t uid, gid_t gid, mode_t mode)
+	const char token[SEGMENT_TOKEN], uint32_t index, uid_t uid, gid_t gid, mode_t mode)
 {
 	int leased = dirs->fds[SEGMENT_LEASED];
 	if (fchownat(leased, name, uid, gid, AT_SYMLINK_NOFOLLOW) < 0 || fchmodat(leased, name, mode, 0) < 0)
@@ -405,14 +405,14 @@ static int look_at_out(const char *name, void *user)
 }
 
 int segment_scan_out(const struct segment_store *store,
-        int (*callback)(const char token[SEGMENT_TOKEN], ino_t ino, void *user), void *user)
+	int (*callback)(const char token[SEGMENT_TOKEN], ino_t ino, void *user), void *user)
 {
 	struct out_scan scan = {store, callback, user};
 	return scan_dir(store->out_fd, ".", look_at_out, &scan);
 }
 
 void segment_format_out_path(const struct segment_store *store, const char token[SEGMENT_TOKEN],
-        uint32_t index, char *ret_path, size_t capacity)
+	uint32_t index, char *ret_path, size_t capacity)
 {
 	snprintf(ret_path, capacity, "%s/hpz-out/%.*s/%" PRIu32, store->path, SEGMENT_TOKEN, token, index);
 }

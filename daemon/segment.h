@@ -62,7 +62,7 @@ struct segment_store {
  * path.
  */
 int segment_open_store(
-        const char *mount, uint64_t page_size, struct segment_store **ret_store, const char **ret_why);
+	const char *mount, uint64_t page_size, struct segment_store **ret_store, const char **ret_why);
 void segment_close_store(struct segment_store *store);
 
 /*
@@ -82,7 +82,7 @@ void segment_close_dirs(struct segment_dirs *dirs);
 
 /* Calls back for each entry but "." and "..". Stops when the callback returns non-zero and returns that. */
 int segment_scan(const struct segment_dirs *dirs, enum segment_state state,
-        int (*callback)(const char *name, void *user), void *user);
+	int (*callback)(const char *name, void *user), void *user);
 
 /* ---- one file ---- */
 
@@ -97,7 +97,7 @@ struct segment_stat {
 	bool is_opened; /* mapped since its last rename, link or chown (atime against ctime) */
 };
 int segment_stat_at(const struct segment_store *store, const struct segment_dirs *dirs,
-        enum segment_state state, const char *name, struct segment_stat *ret_stat);
+	enum segment_state state, const char *name, struct segment_stat *ret_stat);
 int segment_stat_fd(uint64_t page_size, int fd, struct segment_stat *ret_stat);
 
 /* Makes an empty file in filling/, root's, mode 0. Returns the descriptor or negative errno. */
@@ -106,7 +106,7 @@ int segment_create(const struct segment_dirs *dirs, const char *name);
 int segment_open(const struct segment_dirs *dirs, enum segment_state state, const char *name);
 /* One atomic transition; a name that is taken is -EEXIST. */
 int segment_rename(const struct segment_dirs *dirs, enum segment_state from, const char *from_name,
-        enum segment_state to, const char *to_name);
+	enum segment_state to, const char *to_name);
 int segment_unlink(const struct segment_dirs *dirs, enum segment_state state, const char *name);
 
 /* ---- hand-over directories ---- */
@@ -115,7 +115,7 @@ int segment_unlink(const struct segment_dirs *dirs, enum segment_state state, co
 int segment_make_out(const struct segment_store *store, char ret_token[SEGMENT_TOKEN]);
 /* Links a leased file as hpz-out/<token>/<index> after giving it owner and mode. */
 int segment_link_out(const struct segment_store *store, const struct segment_dirs *dirs, const char *name,
-        const char token[SEGMENT_TOKEN], uint32_t index, uid_t uid, gid_t gid, mode_t mode);
+	const char token[SEGMENT_TOKEN], uint32_t index, uid_t uid, gid_t gid, mode_t mode);
 /* Removes the links and the directory. Takes locks that a client may hold: for helpers. Missing ones are
  * fine. */
 int segment_remove_out(int out_fd, const char token[SEGMENT_TOKEN], uint32_t count);
@@ -124,11 +124,11 @@ int segment_remove_out(int out_fd, const char token[SEGMENT_TOKEN], uint32_t cou
  * when the callback returns non-zero and returns that.
  */
 int segment_scan_out(const struct segment_store *store,
-        int (*callback)(const char token[SEGMENT_TOKEN], ino_t ino, void *user), void *user);
+	int (*callback)(const char token[SEGMENT_TOKEN], ino_t ino, void *user), void *user);
 /* The same for hpz-out/<token>; "." is hpz-out itself. */
 int segment_scan_out_dir(const struct segment_store *store, const char *token,
-        int (*callback)(const char *name, void *user), void *user);
+	int (*callback)(const char *name, void *user), void *user);
 void segment_format_out_path(const struct segment_store *store, const char token[SEGMENT_TOKEN],
-        uint32_t index, char *ret_path, size_t capacity);
+	uint32_t index, char *ret_path, size_t capacity);
 
 #endif

@@ -39,13 +39,13 @@ static void suspect(struct sentry *sentry, struct pool_segment *segment, const c
 		return;
 	segment->is_suspect = true;
 	log_warning("pool %s: clean segment %" PRIu64 " %s: it is proven free and cleared again",
-	        segment->pool->name, segment->id, what);
+		segment->pool->name, segment->id, what);
 	if (segment->state != SEGMENT_CLEAN)
 		return;
 	int r = pool_set_state(segment, SEGMENT_DIRTY);
 	if (r < 0) {
 		log_error("pool %s: segment %" PRIu64 " cannot be made dirty: %s", segment->pool->name,
-		        segment->id, strerror(-r));
+			segment->id, strerror(-r));
 		return;
 	}
 	sentry->changed(sentry->user);
@@ -53,15 +53,13 @@ static void suspect(struct sentry *sentry, struct pool_segment *segment, const c
 
 /* `name` NULL: all that are clean. */
 static void suspect_all(
-        struct sentry *sentry, struct pool *pool, const struct segment_name *name, const char *what)
+	struct sentry *sentry, struct pool *pool, const struct segment_name *name, const char *what)
 {
 	static const enum segment_state states[] = {SEGMENT_CLEAN, SEGMENT_LEASED};
-	POOL_FOR_EACH(pos, pool)
-	{
+	POOL_FOR_EACH (pos, pool) {
 		struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
 		for (size_t i = 0; i < (name ? ARRAY_SIZE(states) : 1); i++) {
-			LIST_FOR_EACH_SAFE(at, &class->segments[states[i]])
-			{
+			LIST_FOR_EACH_SAFE (at, &class->segments[states[i]]) {
 				struct pool_segment *segment = CONTAINER_OF(at, struct pool_segment, link);
 				if (!name || is_meant(segment, name))
 					suspect(sentry, segment, what);
@@ -75,11 +73,10 @@ static void on_event(struct sentry *sentry, const struct inotify_event *event)
 	struct segment_name name;
 	bool is_lost = event->mask & IN_Q_OVERFLOW;
 	bool is_named =
-	        event->len > 0 && !(event->mask & IN_ISDIR) && segment_parse_name(event->name, &name) == 0;
+		event->len > 0 && !(event->mask & IN_ISDIR) && segment_parse_name(event->name, &name) == 0;
 	if (!is_lost && !is_named)
 		return;
-	LIST_FOR_EACH(pos, &sentry->posts)
-	{
+	LIST_FOR_EACH (pos, &sentry->posts) {
 		struct post *post = CONTAINER_OF(pos, struct post, link);
 		if (is_lost)
 			suspect_all(sentry, post->pool, NULL, "may have been opened by somebody else");
@@ -123,8 +120,7 @@ void sentry_add_pool(struct sentry *sentry, struct pool *pool)
 
 void sentry_remove_pool(struct sentry *sentry, struct pool *pool)
 {
-	LIST_FOR_EACH_SAFE(pos, &sentry->posts)
-	{
+	LIST_FOR_EACH_SAFE (pos, &sentry->posts) {
 		struct post *post = CONTAINER_OF(pos, struct post, link);
 		if (post->pool != pool)
 			continue;
@@ -164,8 +160,8 @@ void sentry_free(struct sentry *sentry)
 {
 	if (!sentry)
 		return;
-	LIST_FOR_EACH_SAFE(pos, &sentry->posts)
-	free(CONTAINER_OF(pos, struct post, link));
+	LIST_FOR_EACH_SAFE (pos, &sentry->posts)
+		free(CONTAINER_OF(pos, struct post, link));
 	close_fd(sentry->fd);
 	free(sentry);
 }

@@ -45,7 +45,7 @@ int session_get_user(int sock, struct request_peer *ret_peer)
 	if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &credentials, &length) < 0)
 		return -errno;
 	struct request_peer peer = {
-	        .uid = credentials.uid, .gid = credentials.gid, .pid = credentials.pid, .pidfd = -1};
+		.uid = credentials.uid, .gid = credentials.gid, .pid = credentials.pid, .pidfd = -1};
 	int r = get_groups(sock, &peer);
 	if (r == 0)
 		*ret_peer = peer;
@@ -131,7 +131,7 @@ static void tell_unanswered(const struct session *session, int error)
 {
 	if (error != -EPIPE && error != -ECONNRESET)
 		log_warning("a client of uid %" PRIu32 " cannot be answered: %s", session->peer.uid,
-		        strerror(-error));
+			strerror(-error));
 }
 
 static void send_reply(struct session *session, struct request_reply *reply)
@@ -156,7 +156,7 @@ static void send_reply(struct session *session, struct request_reply *reply)
 static void flush_pending(struct session *session)
 {
 	int r = frame_send(session->sock, session->pending, session->pending_length, session->pending_fds,
-	        session->pending_fd_count);
+		session->pending_fd_count);
 	if (r == -EAGAIN)
 		return;
 	if (r < 0) {
@@ -194,7 +194,7 @@ static void note_ack(struct session *session, const void *message, size_t length
 	struct hpz_wire_head head;
 	struct hpz_wire_ack ack;
 	if (proto_get_head(message, length, false, &head) == 0 && head.op == HPZ_OP_ACK &&
-	        proto_get_payload(message, length, &ack, sizeof ack) == 0 && ack.id == session->unread_lease)
+		proto_get_payload(message, length, &ack, sizeof ack) == 0 && ack.id == session->unread_lease)
 		session->unread_lease = 0;
 }
 
@@ -208,7 +208,7 @@ static void handle(struct session *session, const void *message, size_t length)
 	} else {
 		note_ack(session, message, length);
 		outcome = request_handle(
-		        requests, session, &session->peer, message, length, session->unread_lease);
+			requests, session, &session->peer, message, length, session->unread_lease);
 	}
 	switch (outcome) {
 	case REQUEST_REPLIED:
@@ -276,7 +276,7 @@ static void on_events(uv_poll_t *poll, int status, int events)
 }
 
 int session_open(struct requests *requests, int sock_take, const struct request_peer *user_take,
-        void (*closed)(struct session *session, void *user), void *user, struct session **ret_session)
+	void (*closed)(struct session *session, void *user), void *user, struct session **ret_session)
 {
 	_cleanup_fd_ int sock = sock_take;
 	struct request_peer peer = *user_take;

@@ -36,7 +36,7 @@ int session_get_user(int sock, struct request_peer *ret_peer);
 /* Takes over a connected socket and what session_get_user() said of it. `closed` is called when it is gone
  * and may be freed memory afterwards. -errno. */
 int session_open(struct requests *requests, int sock_take, const struct request_peer *user_take,
-        void (*closed)(struct session *session, void *user), void *user, struct session **ret_session);
+	void (*closed)(struct session *session, void *user), void *user, struct session **ret_session);
 void session_close(struct session *session);
 /* A reply of a request that waited. */
 void session_send(struct session *session, struct request_reply *reply);

@@ -65,9 +65,9 @@ static bool settle(struct pool_segment *segment, const struct worker_done *done)
 	case -EUCLEAN:
 		pool->verify_hits++;
 		snprintf(pool->alarm, sizeof pool->alarm,
-		        "clean segment %" PRIu64 " (handed out %" PRIu64
-		        " times) was NOT ZERO at offset %" PRIu64 ": it is handed out to nobody",
-		        segment->id, segment->generation, done->fault);
+			"clean segment %" PRIu64 " (handed out %" PRIu64
+			" times) was NOT ZERO at offset %" PRIu64 ": it is handed out to nobody",
+			segment->id, segment->generation, done->fault);
 		log_error("pool %s: %s", pool->name, pool->alarm);
 		reconcile_retire(segment, done, "it was clean and is not zero");
 		return false;
@@ -82,11 +82,9 @@ static bool settle(struct pool_segment *segment, const struct worker_done *done)
 static struct pool_segment *find_by_job(const struct verify *verify, const struct crew_job *job)
 {
 	for (size_t i = 0; i < verify->reconcile->pool_count; i++) {
-		LIST_FOR_EACH(pos, &verify->reconcile->pools[i]->classes)
-		{
+		LIST_FOR_EACH (pos, &verify->reconcile->pools[i]->classes) {
 			struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
-			LIST_FOR_EACH(at, &class->segments[SEGMENT_CLEAN])
-			{
+			LIST_FOR_EACH (at, &class->segments[SEGMENT_CLEAN]) {
 				struct pool_segment *segment = CONTAINER_OF(at, struct pool_segment, link);
 				if (segment->job == job)
 					return segment;
@@ -139,17 +137,15 @@ static struct verify_run *get_run(const struct verify *verify)
 
 /* Calls back for each clean segment of the run's pools until the callback says so; that segment. */
 static struct pool_segment *find_segment(const struct verify *verify, struct verify_run *run,
-        bool (*callback)(struct verify_run *run, struct pool_segment *segment))
+	bool (*callback)(struct verify_run *run, struct pool_segment *segment))
 {
 	for (size_t i = 0; i < verify->reconcile->pool_count; i++) {
 		struct pool *pool = verify->reconcile->pools[i];
 		if (run->pool[0] && strcmp(run->pool, pool->name) != 0)
 			continue;
-		LIST_FOR_EACH(pos, &pool->classes)
-		{
+		LIST_FOR_EACH (pos, &pool->classes) {
 			struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
-			LIST_FOR_EACH(at, &class->segments[SEGMENT_CLEAN])
-			{
+			LIST_FOR_EACH (at, &class->segments[SEGMENT_CLEAN]) {
 				struct pool_segment *segment = CONTAINER_OF(at, struct pool_segment, link);
 				if (callback(run, segment))
 					return segment;
@@ -177,7 +173,7 @@ static bool is_next(struct verify_run *run, struct pool_segment *segment)
 }
 
 static void note_result(
-        struct verify_run *run, const struct pool_segment *segment, const struct worker_done *done)
+	struct verify_run *run, const struct pool_segment *segment, const struct worker_done *done)
 {
 	run->bytes += done->bytes;
 	if (done->error != 0 && done->error != -EUCLEAN)
@@ -271,7 +267,7 @@ bool verify_yield(struct verify *verify, const struct pool *pool, uint64_t pages
 {
 	const struct pool_segment *segment = verify->segment;
 	if (!segment || segment->pool != pool || segment->pages < pages ||
-	        (below_pages > 0 && segment->pages >= below_pages))
+		(below_pages > 0 && segment->pages >= below_pages))
 		return false;
 	crew_cancel(verify->reconcile->crew, segment->job);
 	return true;

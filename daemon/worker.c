@@ -45,7 +45,7 @@ static void count_batch(struct worker_control *control, uint64_t bytes, uint64_t
 	atomic_fetch_add_explicit(&control->bytes, bytes, memory_order_relaxed);
 	atomic_fetch_add_explicit(&control->batches, 1, memory_order_relaxed);
 	atomic_store_explicit(
-	        &control->last_batch_ns, clock_get_ns(CLOCK_MONOTONIC) - start_ns, memory_order_relaxed);
+		&control->last_batch_ns, clock_get_ns(CLOCK_MONOTONIC) - start_ns, memory_order_relaxed);
 }
 
 /* ---- memory that is not there ---- */
@@ -95,7 +95,7 @@ static int set_length(int fd, uint64_t bytes)
 
 /* Allocates what is not there; pages that are there stay as they are. The kernel zeroes what it gives. */
 static int allocate(
-        const struct worker_job *job, int fd, struct worker_control *control, struct worker_done *done)
+	const struct worker_job *job, int fd, struct worker_control *control, struct worker_done *done)
 {
 	uint64_t total = job->length * job->page_size;
 	uint64_t step = MAX(job->page_size, WORKER_FILL_BATCH / job->page_size * job->page_size);
@@ -129,7 +129,7 @@ static int check_nodes(const struct worker_job *job, char *start, uint64_t bytes
 }
 
 typedef int (*window_fn)(
-        const struct worker_job *job, char *start, uint64_t offset, uint64_t bytes, void *user);
+	const struct worker_job *job, char *start, uint64_t offset, uint64_t bytes, void *user);
 
 /* Which page of a window it is that cannot be populated; its offset in the window. */
 static uint64_t find_fault(const struct worker_job *job, char *start, uint64_t bytes, int advice)
@@ -143,7 +143,7 @@ static uint64_t find_fault(const struct worker_job *job, char *start, uint64_t b
 
 /* The callback with SIGBUS caught: -EFAULT or -EHWPOISON, and where. */
 static int call_guarded(const struct worker_job *job, char *start, uint64_t offset, uint64_t bytes,
-        window_fn callback, void *user, struct worker_done *done)
+	window_fn callback, void *user, struct worker_done *done)
 {
 	if (sigsetjmp(bus.jump, 1)) {
 		done->fault = offset;
@@ -158,13 +158,13 @@ static int call_guarded(const struct worker_job *job, char *start, uint64_t offs
 }
 
 static int look_at_window(const struct worker_job *job, int fd, uint64_t offset, uint64_t bytes,
-        window_fn callback, void *user, struct worker_done *done)
+	window_fn callback, void *user, struct worker_done *done)
 {
 	/* What is only read must not come into being by it. */
 	bool is_read = job->op == WORKER_VERIFY;
 	int advice = is_read ? MADV_POPULATE_READ : MADV_POPULATE_WRITE, r = 0;
 	char *start = mmap(
-	        NULL, bytes, is_read ? PROT_READ : PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)offset);
+		NULL, bytes, is_read ? PROT_READ : PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)offset);
 	if (start == MAP_FAILED)
 		return -errno;
 	madvise(start, bytes, MADV_DONTDUMP);
@@ -184,7 +184,7 @@ static int look_at_window(const struct worker_job *job, int fd, uint64_t offset,
  * out.
  */
 static int for_each_window(
-        const struct worker_job *job, int fd, window_fn callback, void *user, struct worker_done *done)
+	const struct worker_job *job, int fd, window_fn callback, void *user, struct worker_done *done)
 {
 	uint64_t total = job->length * job->page_size, window = MAX(job->page_size, WINDOW_BYTES);
 	uint64_t first = job->op == WORKER_VERIFY ? job->resume / window * window : 0;
@@ -197,13 +197,13 @@ static int for_each_window(
 static int bound_node = -1; /* -1: one node only, nothing to check */
 
 static int check_window(
-        const struct worker_job *job, char *start, uint64_t offset, uint64_t bytes, void *user)
+	const struct worker_job *job, char *start, uint64_t offset, uint64_t bytes, void *user)
 {
 	return must_stop(job, user) ? -ECANCELED : check_nodes(job, start, bytes, bound_node);
 }
 
 static int run_fill(
-        const struct worker_job *job, int fd, struct worker_control *control, struct worker_done *done)
+	const struct worker_job *job, int fd, struct worker_control *control, struct worker_done *done)
 {
 	int r = set_length(fd, job->length * job->page_size);
 	if (r == 0)
@@ -222,7 +222,7 @@ struct clearing {
 };
 
 static int clear_window(
-        const struct worker_job *job, char *start, uint64_t offset, uint64_t bytes, void *user)
+	const struct worker_job *job, char *start, uint64_t offset, uint64_t bytes, void *user)
 {
 	struct clearing *clearing = user;
 	if (bound_node >= 0) {
@@ -235,7 +235,7 @@ static int clear_window(
 		if (must_stop(job, clearing->control))
 			return -ECANCELED;
 		uint64_t batch = MIN(WORKER_CLEAR_BATCH, bytes - at),
-		         start_ns = clock_get_ns(CLOCK_MONOTONIC);
+			 start_ns = clock_get_ns(CLOCK_MONOTONIC);
 		clearing->method->clear(start + at, batch);
 		zero_fence();
 		at += batch;
@@ -247,7 +247,7 @@ static int clear_window(
 }
 
 static int run_clear(
-        const struct worker_job *job, int fd, struct worker_control *control, struct worker_done *done)
+	const struct worker_job *job, int fd, struct worker_control *control, struct worker_done *done)
 {
 	if (job->method < 0 || (size_t)job->method >= zero_method_count)
 		return -EINVAL;
@@ -281,7 +281,7 @@ static uint64_t get_random(struct verification *verification)
 
 /* One cache line of each `sample` bytes, elsewhere each time: whoever knows where could hide beside it. */
 static bool is_sample_clear(struct verification *verification, const char *start, uint64_t bytes,
-        uint64_t sample, size_t *ret_offset)
+	uint64_t sample, size_t *ret_offset)
 {
 	for (uint64_t at = 0; at < bytes; at += sample) {
 		uint64_t lines = MIN(sample, bytes - at) / 64;
@@ -296,7 +296,7 @@ static bool is_sample_clear(struct verification *verification, const char *start
 }
 
 static int verify_window(
-        const struct worker_job *job, char *start, uint64_t offset, uint64_t bytes, void *user)
+	const struct worker_job *job, char *start, uint64_t offset, uint64_t bytes, void *user)
 {
 	struct verification *verification = user;
 	uint64_t at = job->resume > offset ? MIN(job->resume - offset, bytes) : 0;
@@ -304,11 +304,11 @@ static int verify_window(
 		if (must_stop(job, verification->control))
 			return -ECANCELED;
 		uint64_t batch = MIN(job->sample ? WORKER_FILL_BATCH : WORKER_CLEAR_BATCH, bytes - at),
-		         start_ns = clock_get_ns(CLOCK_MONOTONIC);
+			 start_ns = clock_get_ns(CLOCK_MONOTONIC);
 		size_t dirty = 0;
 		bool is_clear =
-		        job->sample ? is_sample_clear(verification, start + at, batch, job->sample, &dirty)
-		                    : zero_is_clear(start + at, batch, &dirty);
+			job->sample ? is_sample_clear(verification, start + at, batch, job->sample, &dirty)
+				    : zero_is_clear(start + at, batch, &dirty);
 		if (!is_clear) {
 			verification->done->fault = offset + at + dirty;
 			return -EUCLEAN;
@@ -322,7 +322,7 @@ static int verify_window(
 }
 
 static int run_verify(
-        const struct worker_job *job, int fd, struct worker_control *control, struct worker_done *done)
+	const struct worker_job *job, int fd, struct worker_control *control, struct worker_done *done)
 {
 	struct segment_stat st;
 	int r = segment_stat_fd(job->page_size, fd, &st);
@@ -337,7 +337,7 @@ static int run_verify(
 		return -EINVAL;
 	struct verification verification = {control, done, 0};
 	if (getrandom(&verification.random, sizeof verification.random, GRND_NONBLOCK) < 0 ||
-	        verification.random == 0)
+		verification.random == 0)
 		verification.random = clock_get_ns(CLOCK_MONOTONIC) | 1;
 	return for_each_window(job, fd, verify_window, &verification, done);
 }
@@ -345,7 +345,7 @@ static int run_verify(
 static int run_calibrate(struct worker_done *done)
 {
 	void *scratch =
-	        mmap(NULL, CALIBRATE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		mmap(NULL, CALIBRATE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (scratch == MAP_FAILED)
 		return -errno;
 	madvise(scratch, CALIBRATE_BYTES, MADV_HUGEPAGE);
@@ -375,13 +375,13 @@ static int look_by_lease(const struct worker_job *job, int fd, struct worker_don
 
 /* Who holds it, from the source that sees most: counts and pages for the program, the file lease without. */
 static int look_at_holders(const struct worker_job *job, const int fds[WORKER_FDS], uint64_t pages,
-        bool is_unlinked, struct worker_done *done)
+	bool is_unlinked, struct worker_done *done)
 {
 	int fd = fds[WORKER_FD_SEGMENT], program = fds[WORKER_FD_PROGRAM];
 	if (program < 0)
 		return look_by_lease(job, fd, done);
 	return is_unlinked ? proof_look_unlinked(program, &job->facts, fd, pages, &done->proof)
-	                   : proof_look(program, &job->facts, fd, pages, &done->proof);
+			   : proof_look(program, &job->facts, fd, pages, &done->proof);
 }
 
 /* Whether anybody but us has the file open or mapped. Our own descriptor counts as ours, in however many
@@ -523,7 +523,7 @@ static int run_remove(const struct worker_job *job, int parent)
 static int run_trim(const struct worker_job *job, int fd)
 {
 	int r = fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-	        (off_t)(job->first * job->page_size), (off_t)(job->pages * job->page_size));
+		(off_t)(job->first * job->page_size), (off_t)(job->pages * job->page_size));
 	return r < 0 ? -errno : 0;
 }
 
@@ -595,7 +595,7 @@ static void search_maps(struct search *search, pid_t pid)
 		unsigned major_number, minor_number;
 		uint64_t ino;
 		if (sscanf(line, "%*x-%*x %*s %*x %x:%x %" SCNu64, &major_number, &minor_number, &ino) == 3 &&
-		        ino == search->job->ino && makedev(major_number, minor_number) == search->job->dev) {
+			ino == search->job->ino && makedev(major_number, minor_number) == search->job->dev) {
 			add_holder(search, pid, -1);
 			break;
 		}
@@ -619,7 +619,7 @@ static void for_each_process(struct search *search, void (*look)(struct search *
 }
 
 static int run_holders(const struct worker_job *job, struct worker_done *done,
-        void (*send_partial)(const struct worker_done *done, void *user), void *user)
+	void (*send_partial)(const struct worker_done *done, void *user), void *user)
 {
 	struct host host = {.root = (char *)""};
 	struct search search = {job, done, &host};
@@ -636,8 +636,8 @@ static int run_holders(const struct worker_job *job, struct worker_done *done,
 /* ---- the job ---- */
 
 void worker_run_job(const struct worker_job *job, const int fds[WORKER_FDS], struct worker_control *control,
-        struct worker_done *ret_done, void (*send_partial)(const struct worker_done *done, void *user),
-        void *user)
+	struct worker_done *ret_done, void (*send_partial)(const struct worker_done *done, void *user),
+	void *user)
 {
 	*ret_done = (struct worker_done){.id = job->id, .op = job->op, .method = -1, .program = -1};
 	atomic_store(&control->bytes, 0);
@@ -774,7 +774,7 @@ static int serve(struct worker_control *control)
 		int received[WORKER_FDS], fds[WORKER_FDS];
 		size_t length = 0, count = 0;
 		int r = frame_receive(
-		        WORKER_SOCKET_FD, &job, sizeof job, &length, received, WORKER_FDS, &count);
+			WORKER_SOCKET_FD, &job, sizeof job, &length, received, WORKER_FDS, &count);
 		if (r == FRAME_EOF)
 			return 0;
 		if (r != FRAME_OK || length != sizeof job || place_fds(&job, received, count, fds) < 0) {
@@ -809,7 +809,7 @@ int worker_main(int argc, char **argv)
 	if (getppid() != parent) /* died before PR_SET_PDEATHSIG was in force */
 		return 1;
 	struct worker_control *control =
-	        mmap(NULL, sizeof *control, PROT_READ | PROT_WRITE, MAP_SHARED, WORKER_CONTROL_FD, 0);
+		mmap(NULL, sizeof *control, PROT_READ | PROT_WRITE, MAP_SHARED, WORKER_CONTROL_FD, 0);
 	if (control == MAP_FAILED)
 		return 1;
 	close(WORKER_CONTROL_FD);

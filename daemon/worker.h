@@ -38,7 +38,7 @@ enum worker_op {
 	WORKER_PROBE = 5,     /* helper: only the probe */
 	WORKER_TRIM = 6,      /* helper: punch `first`..`pages` out */
 	WORKER_UNLINK =
-	        7, /* helper: links gone; nobody has it open or mapped: cut to nothing; unlink `name` */
+		7, /* helper: links gone; nobody has it open or mapped: cut to nothing; unlink `name` */
 	WORKER_HOLDERS = 8, /* helper: who has dev:ino open or mapped */
 	WORKER_LEARN = 9,   /* helper: load the proof's program, learn what free files look like */
 	WORKER_VERIFY = 10, /* memory: read `first`..`pages` and find what is not zero */
@@ -130,7 +130,7 @@ void worker_catch_faults(void);
 
 /* Carries out one job in this process: what the process loop calls, and tests. */
 void worker_run_job(const struct worker_job *job, const int fds[WORKER_FDS], struct worker_control *control,
-        struct worker_done *ret_done, void (*send_partial)(const struct worker_done *done, void *user),
-        void *user);
+	struct worker_done *ret_done, void (*send_partial)(const struct worker_done *done, void *user),
+	void *user);
 
 #endif

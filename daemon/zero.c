@@ -91,12 +91,12 @@ __attribute__((target("avx512f"))) static void clear_avx512nt(void *start, size_
 
 const struct zero_method zero_methods[] = {
 #if defined(__x86_64__)
-        {"avx512nt", true, avx512_is_supported, clear_avx512nt},
-        {"avx2nt", true, avx2_is_supported, clear_avx2nt},
-        {"movnti", true, always_supported, clear_movnti},
-        {"stosb", false, always_supported, clear_stosb},
+	{"avx512nt", true, avx512_is_supported, clear_avx512nt},
+	{"avx2nt", true, avx2_is_supported, clear_avx2nt},
+	{"movnti", true, always_supported, clear_movnti},
+	{"stosb", false, always_supported, clear_stosb},
 #endif
-        {"memset", false, always_supported, clear_memset},
+	{"memset", false, always_supported, clear_memset},
 };
 const size_t zero_method_count = ARRAY_SIZE(zero_methods);
 _Static_assert(ARRAY_SIZE(zero_methods) <= ZERO_METHODS_MAX, "a result a method");
@@ -187,7 +187,7 @@ bool zero_test_method(const struct zero_method *method, void *scratch, size_t by
 {
 	static const size_t offsets[] = {0, 1, 3, 7, 8, 15, 16, 31, 32, 33, 63};
 	static const size_t lengths[] = {0, 1, 2, 7, 8, 9, 15, 16, 31, 32, 33, 63, 64, 65, 127, 128, 129, 191,
-	        255, 256, 257, 320, 511, 512, 1000, 4095, 4096, 4097, 8191};
+		255, 256, 257, 320, 511, 512, 1000, 4095, 4096, 4097, 8191};
 	size_t base = GUARD + (-(uintptr_t)scratch & 63);
 	size_t most = MIN(bytes, 2 * ZERO_BATCH);
 
@@ -282,16 +282,16 @@ static const char *explain(const struct zero_result *results, int index, int bes
 
 	if (index == best)
 		return r->method->is_nontemporal
-		               ? "picked: the fastest that leaves the caches alone"
-		               : "picked: more than a quarter faster than any that leaves the "
-		                 "caches alone, or the only kind";
+			       ? "picked: the fastest that leaves the caches alone"
+			       : "picked: more than a quarter faster than any that leaves the "
+				 "caches alone, or the only kind";
 	if (r->batch_ns >= results[best].batch_ns)
 		return "slower than the one picked";
 	return "faster, but not by enough to go through the caches";
 }
 
 int zero_calibrate(
-        void *scratch, size_t bytes, uint64_t budget_ns, struct zero_result ret_results[ZERO_METHODS_MAX])
+	void *scratch, size_t bytes, uint64_t budget_ns, struct zero_result ret_results[ZERO_METHODS_MAX])
 {
 	struct zero_result results[ZERO_METHODS_MAX] = {0};
 	int best;

@@ -59,6 +59,6 @@ int zero_find_best(const struct zero_result *results, size_t count);
  * -1 when none passed. Notes why in ret_results.
  */
 int zero_calibrate(
-        void *scratch, size_t bytes, uint64_t budget_ns, struct zero_result ret_results[ZERO_METHODS_MAX]);
+	void *scratch, size_t bytes, uint64_t budget_ns, struct zero_result ret_results[ZERO_METHODS_MAX]);
 
 #endif

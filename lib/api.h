@@ -81,7 +81,7 @@ int api_send(struct hpz *hpz, uint16_t op, const void *payload, size_t size, uin
  * later than that has stopped, and the connection is given up: whoever starts a VM has to go on without it.
  */
 int api_call(struct hpz *hpz, uint16_t op, const void *payload, size_t size, int64_t waits_ms,
-        struct api_reply *ret_reply);
+	struct api_reply *ret_reply);
 void api_reply_deinit(struct api_reply *reply);
 #define _cleanup_api_reply_ __attribute__((cleanup(api_reply_deinit)))
 

@@ -34,7 +34,7 @@ static bool api_read_finding(struct api_reader *reader, struct api_finding *ret_
 	struct hpz_wire_finding record;
 
 	if (!api_read(reader, &record, sizeof(record)) || record.record != HPZ_RECORD_FINDING ||
-	        record.repaired > 1)
+		record.repaired > 1)
 		return false;
 	ret_finding->kind = record.kind;
 	ret_finding->severity = record.severity;
@@ -45,12 +45,12 @@ static bool api_read_finding(struct api_reader *reader, struct api_finding *ret_
 }
 
 static int api_read_findings(
-        struct hpz *hpz, struct api_reader *reader, uint32_t records, struct hpz_check_result *result)
+	struct hpz *hpz, struct api_reader *reader, uint32_t records, struct hpz_check_result *result)
 {
 	if (records > API_MOST_FINDINGS - result->count || records > reader->left / sizeof(uint32_t))
 		return api_fail_protocol(hpz, "more findings than there can be");
 	struct api_finding *findings =
-	        reallocarray(result->findings, result->count + records + 1, sizeof(*findings));
+		reallocarray(result->findings, result->count + records + 1, sizeof(*findings));
 	if (!findings)
 		return api_fail_system(hpz, "no memory for the findings");
 	result->findings = findings;
@@ -72,7 +72,7 @@ static int api_get_findings(struct hpz *hpz, struct hpz_wire_check *wire, struct
 		return error;
 	/* A cursor that does not move would keep us here for ever. */
 	if (!api_read(&reply.payload, &checked, sizeof(checked)) ||
-	        (checked.cursor && (checked.cursor == wire->cursor || !checked.records)))
+		(checked.cursor && (checked.cursor == wire->cursor || !checked.records)))
 		return api_fail_protocol(hpz, "a malformed check");
 	wire->cursor = checked.cursor;
 	result->segments = checked.segments;
@@ -113,7 +113,7 @@ size_t hpz_check_get_count(const struct hpz_check_result *result)
 }
 
 void hpz_check_get_totals(const struct hpz_check_result *result, uint64_t *ret_segments, uint64_t *ret_leases,
-        uint64_t *ret_dropped)
+	uint64_t *ret_dropped)
 {
 	if (ret_segments)
 		*ret_segments = result ? result->segments : 0;
@@ -129,11 +129,11 @@ int hpz_check_get_finding(const struct hpz_check_result *result, size_t index, s
 		return HPZ_ERR_INVALID;
 	const struct api_finding *from = &result->findings[index];
 	struct hpz_finding ours = {
-	        .kind = from->kind,
-	        .severity = from->severity,
-	        .repaired = from->repaired,
-	        .pool = from->pool,
-	        .text = from->text,
+		.kind = from->kind,
+		.severity = from->severity,
+		.repaired = from->repaired,
+		.pool = from->pool,
+		.text = from->text,
 	};
 	return api_put_struct(finding, &ours, sizeof(ours));
 }

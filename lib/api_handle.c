@@ -137,7 +137,7 @@ int api_begin_call(struct hpz *hpz)
 
 	if (!error && hpz->sock < 0)
 		return api_fail(
-		        hpz, HPZ_ERR_LOST, "the connection was lost before; hpz_reconnect() makes a new one");
+			hpz, HPZ_ERR_LOST, "the connection was lost before; hpz_reconnect() makes a new one");
 	return error;
 }
 
@@ -175,7 +175,7 @@ static int api_read_error(struct hpz *hpz, const struct hpz_wire_head *head, str
 		return api_fail_protocol(hpz, "a malformed error");
 	/* These only we can find out. From a server they would make the caller do something odd. */
 	if (head->error > INT_MAX || head->error == HPZ_ERR_LOST || head->error == HPZ_ERR_FORKED ||
-	        head->error == HPZ_ERR_NOT_RUNNING)
+		head->error == HPZ_ERR_NOT_RUNNING)
 		return api_fail_protocol(hpz, "an error it cannot have");
 	proto_get_text(refusal.text, sizeof(refusal.text), hpz->text);
 	reply->leases = refusal.leases;
@@ -208,7 +208,7 @@ static int api_receive(struct hpz *hpz, uint16_t op, uint64_t id, struct api_rep
 	size_t length = 0;
 
 	int r = frame_receive(hpz->sock, hpz->message, sizeof(hpz->message), &length,
-	        may_bring_fds ? reply->fds : NULL, ARRAY_SIZE(reply->fds), &reply->fd_count);
+		may_bring_fds ? reply->fds : NULL, ARRAY_SIZE(reply->fds), &reply->fd_count);
 	if (r < 0) {
 		errno = -r;
 		r = api_fail_system(hpz, "cannot receive from hpzd");
@@ -220,10 +220,10 @@ static int api_receive(struct hpz *hpz, uint16_t op, uint64_t id, struct api_rep
 	if (r == FRAME_TOO_LONG)
 		return api_fail_protocol(hpz, "a message that is too long");
 	if (proto_get_head(hpz->message, length, true, &head) || head.op != op ||
-	        (head.id != id && head.id != 0))
+		(head.id != id && head.id != 0))
 		return api_fail_protocol(hpz, "something that is not the answer");
 	if (reply->fd_count > head.descriptors || (head.descriptors && !may_bring_fds) ||
-	        (r == FRAME_WITHHELD && !head.descriptors))
+		(r == FRAME_WITHHELD && !head.descriptors))
 		return api_fail_protocol(hpz, "descriptors nobody asked for");
 
 	reply->is_withheld = r == FRAME_WITHHELD || reply->fd_count < head.descriptors;
@@ -232,14 +232,14 @@ static int api_receive(struct hpz *hpz, uint16_t op, uint64_t id, struct api_rep
 }
 
 int api_call(struct hpz *hpz, uint16_t op, const void *payload, size_t size, int64_t waits_ms,
-        struct api_reply *ret_reply)
+	struct api_reply *ret_reply)
 {
 	uint64_t id;
 	int error = api_send(hpz, op, payload, size, &id);
 
 	if (!error)
 		error = api_await(
-		        hpz, waits_ms, op == HPZ_OP_HELLO ? API_PATIENCE_GREETING_MS : API_PATIENCE_MS);
+			hpz, waits_ms, op == HPZ_OP_HELLO ? API_PATIENCE_GREETING_MS : API_PATIENCE_MS);
 	return error ? error : api_receive(hpz, op, id, ret_reply);
 }
 
@@ -267,18 +267,18 @@ bool api_read_segment(struct api_reader *reader, struct api_segment *ret_segment
 	if (!api_read(reader, &record, sizeof(record)) || record.record != HPZ_RECORD_SEGMENT)
 		return false;
 	if (record.page_size == 0 || size_floor_pow2(record.page_size) != record.page_size ||
-	        record.bytes == 0 || record.bytes % record.page_size || record.bytes > INT64_MAX ||
-	        record.node < 0)
+		record.bytes == 0 || record.bytes % record.page_size || record.bytes > INT64_MAX ||
+		record.node < 0)
 		return false;
 	/* A path is opened, so it is taken as it is or not at all. */
 	if (!proto_is_text(record.path, sizeof(record.path)) || (record.path[0] && record.path[0] != '/'))
 		return false;
 	*ret_segment = (struct api_segment){
-	        .page_size = record.page_size,
-	        .bytes = record.bytes,
-	        .generation = record.generation,
-	        .node = record.node,
-	        .fd = -1,
+		.page_size = record.page_size,
+		.bytes = record.bytes,
+		.generation = record.generation,
+		.node = record.node,
+		.fd = -1,
 	};
 	proto_get_text(record.path, sizeof(record.path), ret_segment->path);
 	*ret_descriptor = record.descriptor;
@@ -366,13 +366,13 @@ static int api_exchange_hello(struct hpz *hpz)
 {
 	_cleanup_api_reply_ struct api_reply reply = {0};
 	struct hpz_wire_hello hello = {
-	        .size = sizeof(hello),
-	        .magic = HPZ_WIRE_MAGIC,
-	        .version = HPZ_WIRE_VERSION,
-	        .compat = HPZ_WIRE_COMPAT,
-	        .max_message = HPZ_WIRE_MAX_MESSAGE,
-	        .max_request = HPZ_WIRE_MAX_REQUEST,
-	        .max_descriptors = HPZ_WIRE_MAX_FDS,
+		.size = sizeof(hello),
+		.magic = HPZ_WIRE_MAGIC,
+		.version = HPZ_WIRE_VERSION,
+		.compat = HPZ_WIRE_COMPAT,
+		.max_message = HPZ_WIRE_MAX_MESSAGE,
+		.max_request = HPZ_WIRE_MAX_REQUEST,
+		.max_descriptors = HPZ_WIRE_MAX_FDS,
 	};
 	const char *why;
 

@@ -78,7 +78,7 @@ static struct hpz_lease *api_read_lease(const struct hpz_wire_leased *leased, st
 		good = api_read_segment(&reply->payload, &lease->segments[i], &descriptors[i]);
 	}
 	if (!good || reply->payload.left || !api_check_segments(lease) ||
-	        !api_take_fds(lease, descriptors, reply)) {
+		!api_take_fds(lease, descriptors, reply)) {
 		hpz_lease_free(lease);
 		errno = 0;
 		return NULL;
@@ -108,13 +108,13 @@ static int api_fail_withheld(struct hpz *hpz, uint16_t op, uint64_t id)
 	if (error == HPZ_ERR_LOST)
 		return error;
 	return api_fail(hpz, HPZ_ERR_WITHHELD,
-	        "a descriptor was withheld by a security module or the limit on open files (ulimit -n)%s",
-	        error || op != HPZ_OP_LEASE ? "" : "; the lease was given back");
+		"a descriptor was withheld by a security module or the limit on open files (ulimit -n)%s",
+		error || op != HPZ_OP_LEASE ? "" : "; the lease was given back");
 }
 
 /* LEASE and ADOPT are answered alike. */
 static int api_call_lease(struct hpz *hpz, uint16_t op, const void *payload, size_t size, int64_t waits_ms,
-        int64_t deliver, uint64_t least_bytes, struct hpz_lease **ret_lease)
+	int64_t deliver, uint64_t least_bytes, struct hpz_lease **ret_lease)
 {
 	_cleanup_api_reply_ struct api_reply reply = {0};
 	struct hpz_wire_leased leased;
@@ -123,7 +123,7 @@ static int api_call_lease(struct hpz *hpz, uint16_t op, const void *payload, siz
 	if (error)
 		return error;
 	if (!api_read(&reply.payload, &leased, sizeof(leased)) || !api_check_leased(&leased) ||
-	        leased.given < least_bytes || (deliver >= 0 && leased.deliver != deliver))
+		leased.given < least_bytes || (deliver >= 0 && leased.deliver != deliver))
 		return api_fail_protocol(hpz, "a lease that was not asked for");
 	if (reply.is_withheld)
 		return api_fail_withheld(hpz, op, leased.id);
@@ -131,7 +131,7 @@ static int api_call_lease(struct hpz *hpz, uint16_t op, const void *payload, siz
 	struct hpz_lease *lease = api_read_lease(&leased, &reply);
 	if (!lease)
 		return errno ? api_fail_system(hpz, "no memory for the lease")
-		             : api_fail_protocol(hpz, "a malformed lease");
+			     : api_fail_protocol(hpz, "a malformed lease");
 	error = api_acknowledge(hpz, lease->id);
 	if (error) {
 		hpz_lease_free(lease);
@@ -160,27 +160,27 @@ static int api_set_string(struct hpz *hpz, char *to, size_t capacity, const char
 static int api_fail_struct(struct hpz *hpz, int error)
 {
 	return api_fail(hpz, error,
-	        error == HPZ_ERR_INVALID ? "the request is NULL, or its struct_size is not set"
-	                                 : "the request uses a field that libhpz " HPZ_VERSION
-	                                   " does not know");
+		error == HPZ_ERR_INVALID ? "the request is NULL, or its struct_size is not set"
+					 : "the request uses a field that libhpz " HPZ_VERSION
+					   " does not know");
 }
 
 static int api_set_lease(
-        struct hpz *hpz, const struct hpz_lease_request *request, struct hpz_wire_lease *ret_wire)
+	struct hpz *hpz, const struct hpz_lease_request *request, struct hpz_wire_lease *ret_wire)
 {
 	struct hpz_wire_lease wire = {
-	        .size = sizeof(wire),
-	        .flags = request->flags,
-	        .bytes = request->size,
-	        .page_size = request->page_size,
-	        .node = request->node,
-	        .deliver = request->deliver,
-	        .mode = request->mode,
-	        .timeout_ms = request->timeout_ms,
-	        .owner_uid = request->owner_uid,
-	        .owner_gid = request->owner_gid,
-	        .owner_pid = request->owner_pid,
-	        .open_timeout_ms = request->open_timeout_ms,
+		.size = sizeof(wire),
+		.flags = request->flags,
+		.bytes = request->size,
+		.page_size = request->page_size,
+		.node = request->node,
+		.deliver = request->deliver,
+		.mode = request->mode,
+		.timeout_ms = request->timeout_ms,
+		.owner_uid = request->owner_uid,
+		.owner_gid = request->owner_gid,
+		.owner_pid = request->owner_pid,
+		.open_timeout_ms = request->open_timeout_ms,
 	};
 	const char *why;
 
@@ -213,11 +213,11 @@ int hpz_lease(struct hpz *hpz, const struct hpz_lease_request *request, struct h
 	if (error)
 		return error;
 	return api_call_lease(
-	        hpz, HPZ_OP_LEASE, &wire, sizeof(wire), wire.timeout_ms, wire.deliver, wire.bytes, ret_lease);
+		hpz, HPZ_OP_LEASE, &wire, sizeof(wire), wire.timeout_ms, wire.deliver, wire.bytes, ret_lease);
 }
 
 int hpz_adopt(
-        struct hpz *hpz, uint64_t id, const struct hpz_adopt_request *request, struct hpz_lease **ret_lease)
+	struct hpz *hpz, uint64_t id, const struct hpz_adopt_request *request, struct hpz_lease **ret_lease)
 {
 	struct hpz_adopt_request known;
 	const char *why;
@@ -231,7 +231,7 @@ int hpz_adopt(
 	if (error)
 		return api_fail_struct(hpz, error);
 	struct hpz_wire_adopt wire = {
-	        .size = sizeof(wire), .flags = known.flags, .id = id, .owner_pid = known.owner_pid};
+		.size = sizeof(wire), .flags = known.flags, .id = id, .owner_pid = known.owner_pid};
 	error = proto_check_adopt(&wire, &why);
 	if (error)
 		return api_fail(hpz, error, "%s", why);
@@ -242,7 +242,7 @@ int hpz_release(struct hpz *hpz, uint64_t id, unsigned flags, int64_t timeout_ms
 {
 	_cleanup_api_reply_ struct api_reply reply = {0};
 	struct hpz_wire_release wire = {
-	        .size = sizeof(wire), .flags = flags, .id = id, .timeout_ms = timeout_ms};
+		.size = sizeof(wire), .flags = flags, .id = id, .timeout_ms = timeout_ms};
 	struct hpz_wire_released released;
 	const char *why;
 
@@ -253,12 +253,12 @@ int hpz_release(struct hpz *hpz, uint64_t id, unsigned flags, int64_t timeout_ms
 	if (error)
 		return api_fail(hpz, error, "%s", why);
 	error = api_call(
-	        hpz, HPZ_OP_RELEASE, &wire, sizeof(wire), flags & HPZ_RELEASE_WAIT ? timeout_ms : 0, &reply);
+		hpz, HPZ_OP_RELEASE, &wire, sizeof(wire), flags & HPZ_RELEASE_WAIT ? timeout_ms : 0, &reply);
 	if (error)
 		return error;
 	if (!api_read(&reply.payload, &released, sizeof(released)) || reply.payload.left ||
-	        released.id != id ||
-	        (released.state != HPZ_STATE_RETURNING && released.state != HPZ_STATE_ENDED))
+		released.id != id ||
+		(released.state != HPZ_STATE_RETURNING && released.state != HPZ_STATE_ENDED))
 		return api_fail_protocol(hpz, "a malformed answer to a release");
 	return HPZ_OK;
 }
@@ -298,12 +298,12 @@ size_t hpz_lease_get_segment_count(const struct hpz_lease *lease)
 void api_put_segment(const struct api_segment *from, struct hpz_segment *ret_segment)
 {
 	*ret_segment = (struct hpz_segment){
-	        .page_size = from->page_size,
-	        .size = from->bytes,
-	        .generation = from->generation,
-	        .node = from->node,
-	        .fd = from->fd,
-	        .path = from->path,
+		.page_size = from->page_size,
+		.size = from->bytes,
+		.generation = from->generation,
+		.node = from->node,
+		.fd = from->fd,
+		.path = from->path,
 	};
 }
 

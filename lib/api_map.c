@@ -27,14 +27,14 @@ static int api_map_open(struct hpz *hpz, const struct api_segment *segment, int 
 	}
 	if (fd < 0)
 		return api_fail(
-		        hpz, HPZ_ERR_INVALID, "the lease's descriptor was taken by hpz_lease_steal_fd()");
+			hpz, HPZ_ERR_INVALID, "the lease's descriptor was taken by hpz_lease_steal_fd()");
 	/* Beyond the end of a file every touch is a SIGBUS. */
 	int error = HPZ_OK;
 	if (fstat(fd, &st) < 0)
 		error = api_fail_system(hpz, "fstat");
 	else if (st.st_size < 0 || (uint64_t)st.st_size < segment->bytes)
 		error = api_fail(
-		        hpz, HPZ_ERR_INVALID, "the segment's file is shorter than what was given of it");
+			hpz, HPZ_ERR_INVALID, "the segment's file is shorter than what was given of it");
 	if (error) {
 		close_fd(opened);
 		return error;
@@ -81,7 +81,7 @@ static int api_map_check(struct hpz *hpz, const struct hpz_lease *lease)
 	for (size_t i = 0; i < lease->segment_count; i++) {
 		if (offset % MIN(lease->segments[i].page_size, API_MAP_ALIGNMENT))
 			return api_fail(
-			        hpz, HPZ_ERR_INVALID, "these segments cannot lie one after the other");
+				hpz, HPZ_ERR_INVALID, "these segments cannot lie one after the other");
 		offset += lease->segments[i].bytes;
 	}
 	if (offset > SIZE_MAX / 2 - API_MAP_ALIGNMENT)

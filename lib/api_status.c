@@ -66,7 +66,7 @@ static bool api_read_holder(struct api_reader *reader, struct api_list_holder *r
 	struct hpz_wire_holder record;
 
 	if (!api_read(reader, &record, sizeof(record)) || record.record != HPZ_RECORD_HOLDER ||
-	        record.pid <= 0 || record.fd < -1)
+		record.pid <= 0 || record.fd < -1)
 		return false;
 	ret_holder->pid = record.pid;
 	ret_holder->fd = record.fd;
@@ -90,22 +90,22 @@ static bool api_read_list_lease(struct api_reader *reader, struct api_list_lease
 
 	errno = 0;
 	if (!api_read(reader, &record, sizeof(record)) || !api_check_lease_record(&record) ||
-	        record.segments > reader->left / sizeof(uint32_t))
+		record.segments > reader->left / sizeof(uint32_t))
 		return false;
 	lease->info = (struct hpz_lease_info){
-	        .id = record.id,
-	        .size = record.given,
-	        .asked = record.asked,
-	        .age_ms = record.age_ms,
-	        .holes = record.holes,
-	        .grown = record.grown,
-	        .state = record.state,
-	        .deliver = record.deliver,
-	        .flags = record.flags,
-	        .uid = record.uid,
-	        .pid = record.pid,
-	        .segment_count = record.segments,
-	        .holder_count = record.holders,
+		.id = record.id,
+		.size = record.given,
+		.asked = record.asked,
+		.age_ms = record.age_ms,
+		.holes = record.holes,
+		.grown = record.grown,
+		.state = record.state,
+		.deliver = record.deliver,
+		.flags = record.flags,
+		.uid = record.uid,
+		.pid = record.pid,
+		.segment_count = record.segments,
+		.holder_count = record.holders,
 	};
 	proto_get_text(record.label, sizeof(record.label), lease->label);
 	proto_get_text(record.comm, sizeof(record.comm), lease->comm);
@@ -128,7 +128,7 @@ static bool api_read_list_lease(struct api_reader *reader, struct api_list_lease
 /* Reads the leases of one page. `listed->records` counts every record, so that each page can be checked by
  * itself. */
 static int api_read_page(
-        struct hpz *hpz, struct api_reader *reader, uint32_t records, struct hpz_lease_list *list)
+	struct hpz *hpz, struct api_reader *reader, uint32_t records, struct hpz_lease_list *list)
 {
 	uint64_t seen = 0;
 
@@ -138,7 +138,7 @@ static int api_read_page(
 			return api_fail_system(hpz, "no memory for the list");
 		if (!api_read_list_lease(reader, lease))
 			return errno ? api_fail_system(hpz, "no memory for the list")
-			             : api_fail_protocol(hpz, "a malformed list");
+				     : api_fail_protocol(hpz, "a malformed list");
 		seen += 1 + lease->info.segment_count + lease->info.holder_count;
 	}
 	if (seen != records || reader->left)
@@ -173,7 +173,7 @@ int hpz_list(struct hpz *hpz, struct hpz_lease_list **ret_list)
 			return error;
 		/* A cursor that does not move would keep us here for ever. */
 		if (!api_read(&reply.payload, &listed, sizeof(listed)) ||
-		        (listed.cursor && (listed.cursor == wire.cursor || !listed.records)))
+			(listed.cursor && (listed.cursor == wire.cursor || !listed.records)))
 			return api_fail_protocol(hpz, "a malformed list");
 		error = api_read_page(hpz, &reply.payload, listed.records, list);
 		if (error)
@@ -201,7 +201,7 @@ int hpz_list_get_lease(const struct hpz_lease_list *list, size_t index, struct h
 }
 
 int hpz_list_get_segment(
-        const struct hpz_lease_list *list, size_t index, size_t segment_index, struct hpz_segment *segment)
+	const struct hpz_lease_list *list, size_t index, size_t segment_index, struct hpz_segment *segment)
 {
 	struct hpz_segment ours;
 
@@ -212,7 +212,7 @@ int hpz_list_get_segment(
 }
 
 int hpz_list_get_holder(
-        const struct hpz_lease_list *list, size_t index, size_t holder_index, struct hpz_holder *holder)
+	const struct hpz_lease_list *list, size_t index, size_t holder_index, struct hpz_holder *holder)
 {
 	if (!list || index >= list->count || holder_index >= list->leases[index].info.holder_count)
 		return HPZ_ERR_INVALID;
@@ -249,7 +249,7 @@ static bool api_read_pool(struct api_reader *reader, struct api_pool *ret_pool)
 	const struct hpz_wire_pool *wire = &ret_pool->wire;
 
 	if (!api_read(reader, &ret_pool->wire, sizeof(ret_pool->wire)) || wire->record != HPZ_RECORD_POOL ||
-	        wire->page_size == 0 || wire->node < 0 || wire->idle > 1 || wire->reserved)
+		wire->page_size == 0 || wire->node < 0 || wire->idle > 1 || wire->reserved)
 		return false;
 	proto_get_text(wire->name, sizeof(wire->name), ret_pool->name);
 	proto_get_text(wire->mount, sizeof(wire->mount), ret_pool->mount);
@@ -282,7 +282,7 @@ int hpz_get_status(struct hpz *hpz, struct hpz_status **ret_status)
 	if (error)
 		return error;
 	if (!api_read(&reply.payload, &wire, sizeof(wire)) ||
-	        wire.pools > reply.payload.left / sizeof(uint32_t) || wire.reserved)
+		wire.pools > reply.payload.left / sizeof(uint32_t) || wire.reserved)
 		return api_fail_protocol(hpz, "a malformed status");
 	status = calloc(1, sizeof(*status) + wire.pools * sizeof(status->pools[0]));
 	if (!status)
@@ -303,20 +303,20 @@ int hpz_status_get_daemon(const struct hpz_status *status, struct hpz_daemon_sta
 	if (!status)
 		return HPZ_ERR_INVALID;
 	struct hpz_daemon_status ours = {
-	        .version = status->version,
-	        .proof = status->proof,
-	        .method = status->method,
-	        .message = status->message,
-	        .uptime_ms = status->wire.uptime_ms,
-	        .pool_count = status->wire.pools,
-	        .lease_count = status->wire.leases,
-	        .worker_count = status->wire.workers,
-	        .connection_count = status->wire.connections,
-	        .leases_granted = status->wire.leases_granted,
-	        .bytes_cleared = status->wire.bytes_cleared,
-	        .bytes_filled = status->wire.bytes_filled,
-	        .worker_deaths = status->wire.worker_deaths,
-	        .book_alarms = status->wire.book_alarms,
+		.version = status->version,
+		.proof = status->proof,
+		.method = status->method,
+		.message = status->message,
+		.uptime_ms = status->wire.uptime_ms,
+		.pool_count = status->wire.pools,
+		.lease_count = status->wire.leases,
+		.worker_count = status->wire.workers,
+		.connection_count = status->wire.connections,
+		.leases_granted = status->wire.leases_granted,
+		.bytes_cleared = status->wire.bytes_cleared,
+		.bytes_filled = status->wire.bytes_filled,
+		.worker_deaths = status->wire.worker_deaths,
+		.book_alarms = status->wire.book_alarms,
 	};
 	return api_put_struct(daemon, &ours, sizeof(ours));
 }
@@ -327,33 +327,33 @@ int hpz_status_get_pool(const struct hpz_status *status, size_t index, struct hp
 		return HPZ_ERR_INVALID;
 	const struct api_pool *from = &status->pools[index];
 	struct hpz_pool_status ours = {
-	        .name = from->name,
-	        .message = from->message,
-	        .mount = from->mount,
-	        .page_size = from->wire.page_size,
-	        .node = from->wire.node,
-	        .waiting = from->wire.waiting,
-	        .target = from->wire.target,
-	        .total = from->wire.total,
-	        .clean = from->wire.clean,
-	        .leased = from->wire.leased,
-	        .returning = from->wire.returning,
-	        .dirty = from->wire.dirty,
-	        .filling = from->wire.filling,
-	        .holes = from->wire.holes,
-	        .raised = from->wire.raised,
-	        .kernel_nr = from->wire.kernel_nr,
-	        .kernel_free = from->wire.kernel_free,
-	        .kernel_resv = from->wire.kernel_resv,
-	        .largest_clean = from->wire.largest_clean,
-	        .clean_segments = from->wire.clean_segments,
-	        .idle = from->wire.idle,
-	        .orphan_pages = from->wire.orphan_pages,
-	        .retired_pages = from->wire.retired_pages,
-	        .verified_pages = from->wire.verified_pages,
-	        .orphans = from->wire.orphans,
-	        .verify_hits = from->wire.verify_hits,
-	        .sigbus = from->wire.sigbus,
+		.name = from->name,
+		.message = from->message,
+		.mount = from->mount,
+		.page_size = from->wire.page_size,
+		.node = from->wire.node,
+		.waiting = from->wire.waiting,
+		.target = from->wire.target,
+		.total = from->wire.total,
+		.clean = from->wire.clean,
+		.leased = from->wire.leased,
+		.returning = from->wire.returning,
+		.dirty = from->wire.dirty,
+		.filling = from->wire.filling,
+		.holes = from->wire.holes,
+		.raised = from->wire.raised,
+		.kernel_nr = from->wire.kernel_nr,
+		.kernel_free = from->wire.kernel_free,
+		.kernel_resv = from->wire.kernel_resv,
+		.largest_clean = from->wire.largest_clean,
+		.clean_segments = from->wire.clean_segments,
+		.idle = from->wire.idle,
+		.orphan_pages = from->wire.orphan_pages,
+		.retired_pages = from->wire.retired_pages,
+		.verified_pages = from->wire.verified_pages,
+		.orphans = from->wire.orphans,
+		.verify_hits = from->wire.verify_hits,
+		.sigbus = from->wire.sigbus,
 	};
 	return api_put_struct(pool, &ours, sizeof(ours));
 }
@@ -361,7 +361,7 @@ int hpz_status_get_pool(const struct hpz_status *status, size_t index, struct hp
 /* ---- wait and drain: done or not, nothing else comes back ---- */
 
 static int api_call_empty(struct hpz *hpz, uint16_t op, const void *payload, size_t size, int64_t waits_ms,
-        struct api_reply *ret_reply)
+	struct api_reply *ret_reply)
 {
 	struct hpz_wire_empty empty;
 
@@ -369,7 +369,7 @@ static int api_call_empty(struct hpz *hpz, uint16_t op, const void *payload, siz
 	if (error)
 		return error;
 	if (!api_read(&ret_reply->payload, &empty, sizeof(empty)) || empty.reserved ||
-	        ret_reply->payload.left)
+		ret_reply->payload.left)
 		return api_fail_protocol(hpz, "an answer with something in it");
 	return HPZ_OK;
 }
@@ -444,13 +444,13 @@ int hpz_verify(struct hpz *hpz, const char *pool, int64_t timeout_ms, struct hpz
 	if (!api_read(&reply.payload, &verified, sizeof(verified)) || verified.reserved || reply.payload.left)
 		return api_fail_protocol(hpz, "a malformed answer to verify");
 	struct hpz_verify_result ours = {
-	        .segments = verified.segments,
-	        .pages = verified.pages,
-	        .bytes = verified.bytes,
-	        .hits = verified.hits,
-	        .left = verified.left,
-	        .hit_segment = verified.hit_segment,
-	        .hit_offset = verified.hit_offset,
+		.segments = verified.segments,
+		.pages = verified.pages,
+		.bytes = verified.bytes,
+		.hits = verified.hits,
+		.left = verified.left,
+		.hit_segment = verified.hit_segment,
+		.hit_offset = verified.hit_offset,
 	};
 	proto_get_text(verified.hit_pool, sizeof(verified.hit_pool), ours.hit_pool);
 	return api_put_struct(result, &ours, sizeof(ours));

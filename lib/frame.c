@@ -16,7 +16,7 @@ union frame_control {
 };
 
 static void frame_put_fds(
-        struct msghdr *message, union frame_control *control, const int *fds, size_t fd_count)
+	struct msghdr *message, union frame_control *control, const int *fds, size_t fd_count)
 {
 	memset(control, 0, sizeof(*control));
 	message->msg_control = control->bytes;
@@ -76,7 +76,7 @@ static void frame_close_fds(const int *fds, size_t count)
 }
 
 int frame_receive(int sock, void *packet, size_t capacity, size_t *ret_length, int *fds, size_t fd_capacity,
-        size_t *ret_fd_count)
+	size_t *ret_fd_count)
 {
 	union frame_control control;
 	struct iovec part = {.iov_base = packet, .iov_len = capacity};

@@ -14,7 +14,7 @@ enum frame_result {
 	FRAME_EOF = 1,      /* the peer is gone */
 	FRAME_TOO_LONG = 2, /* the packet did not fit and is lost */
 	FRAME_WITHHELD = 3, /* descriptors were sent that did not reach us (MSG_CTRUNC); those that did are
-	                       closed. The packet itself is there, and *ret_length is set */
+			       closed. The packet itself is there, and *ret_length is set */
 };
 
 /*
@@ -29,6 +29,6 @@ int frame_send(int sock, const void *packet, size_t length, const int *fds, size
  * *ret_fd_count says how many. Blocks if the socket does.
  */
 int frame_receive(int sock, void *packet, size_t capacity, size_t *ret_length, int *fds, size_t fd_capacity,
-        size_t *ret_fd_count);
+	size_t *ret_fd_count);
 
 #endif

@@ -140,7 +140,7 @@ struct hpz_lease_request {
 #define HPZ_LEASE_REQUEST_INIT                                                                               \
 	{                                                                                                    \
 		sizeof(struct hpz_lease_request), 0, HPZ_PAGE_SIZE_ANY, HPZ_NODE_ANY, 0, HPZ_DELIVER_FD, 0,  \
-		        0, NULL, NULL, -1, -1, 0, 0                                                          \
+			0, NULL, NULL, -1, -1, 0, 0                                                          \
 	}
 
 /*
@@ -149,7 +149,7 @@ struct hpz_lease_request {
  * DENIED, KEY_MISMATCH, WITHHELD, INVALID, LOST ...
  */
 HPZ_PUBLIC int hpz_lease(
-        struct hpz *hpz, const struct hpz_lease_request *request, struct hpz_lease **ret_lease);
+	struct hpz *hpz, const struct hpz_lease_request *request, struct hpz_lease **ret_lease);
 
 /* Frees the handle, closes its descriptors and unmaps what hpz_map() mapped. The lease itself goes on. */
 HPZ_PUBLIC void hpz_lease_free(struct hpz_lease *lease);
@@ -175,7 +175,7 @@ struct hpz_segment {
 HPZ_PUBLIC size_t hpz_lease_get_segment_count(const struct hpz_lease *lease);
 /* Fills *segment, whose struct_size is set. Errors: INVALID (no such index). */
 HPZ_PUBLIC int hpz_lease_get_segment(
-        const struct hpz_lease *lease, size_t index, struct hpz_segment *segment);
+	const struct hpz_lease *lease, size_t index, struct hpz_segment *segment);
 /* Gives the descriptor of a segment to the caller, who closes it; -1 if there is none. */
 HPZ_PUBLIC int hpz_lease_steal_fd(struct hpz_lease *lease, size_t index);
 
@@ -219,7 +219,7 @@ struct hpz_adopt_request {
  * in the way) ...
  */
 HPZ_PUBLIC int hpz_adopt(
-        struct hpz *hpz, uint64_t id, const struct hpz_adopt_request *request, struct hpz_lease **ret_lease);
+	struct hpz *hpz, uint64_t id, const struct hpz_adopt_request *request, struct hpz_lease **ret_lease);
 
 /* ---- list ---- */
 
@@ -250,7 +250,7 @@ struct hpz_lease_info {
 	const char *label;     /* "" none, "?" lost; borrowed from the list */
 	const char *comm;      /* owner's command name when it was granted; borrowed */
 	const char *reason;    /* returning, orphaned: what holds the memory, as "a pinned page"; "" when that
-	                          is not known; borrowed */
+				  is not known; borrowed */
 };
 
 struct hpz_holder {
@@ -270,11 +270,11 @@ HPZ_PUBLIC size_t hpz_list_get_count(const struct hpz_lease_list *list);
 /* Each fills a struct whose struct_size is set; strings are borrowed from the list. Errors: INVALID (no such
  * index). */
 HPZ_PUBLIC int hpz_list_get_lease(
-        const struct hpz_lease_list *list, size_t index, struct hpz_lease_info *info);
+	const struct hpz_lease_list *list, size_t index, struct hpz_lease_info *info);
 HPZ_PUBLIC int hpz_list_get_segment(
-        const struct hpz_lease_list *list, size_t index, size_t segment_index, struct hpz_segment *segment);
+	const struct hpz_lease_list *list, size_t index, size_t segment_index, struct hpz_segment *segment);
 HPZ_PUBLIC int hpz_list_get_holder(
-        const struct hpz_lease_list *list, size_t index, size_t holder_index, struct hpz_holder *holder);
+	const struct hpz_lease_list *list, size_t index, size_t holder_index, struct hpz_holder *holder);
 
 /* ---- status ---- */
 
@@ -333,7 +333,7 @@ HPZ_PUBLIC void hpz_status_free(struct hpz_status *status);
 /* Each fills a struct whose struct_size is set; strings are borrowed. Errors: INVALID (no such index). */
 HPZ_PUBLIC int hpz_status_get_daemon(const struct hpz_status *status, struct hpz_daemon_status *daemon);
 HPZ_PUBLIC int hpz_status_get_pool(
-        const struct hpz_status *status, size_t index, struct hpz_pool_status *pool);
+	const struct hpz_status *status, size_t index, struct hpz_pool_status *pool);
 
 /* ---- operator ---- */
 
@@ -341,7 +341,7 @@ struct hpz_wait_request {
 	size_t struct_size;
 	const char *pool;   /* name; NULL: all pools */
 	uint64_t clean;     /* bytes that must be clean; 0: until idle (full stock, nothing returning, nobody
-	                       waiting) */
+			       waiting) */
 	int64_t timeout_ms; /* 0: only look; HPZ_FOREVER */
 };
 #define HPZ_WAIT_REQUEST_INIT                                                                                \
@@ -380,7 +380,7 @@ struct hpz_verify_result {
  * DENIED, LOST ...
  */
 HPZ_PUBLIC int hpz_verify(
-        struct hpz *hpz, const char *pool, int64_t timeout_ms, struct hpz_verify_result *result);
+	struct hpz *hpz, const char *pool, int64_t timeout_ms, struct hpz_verify_result *result);
 /* ---- check ---- */
 
 #define HPZ_CHECK_REPAIR 1u /* also put right what can be, without touching memory that somebody has */
@@ -418,17 +418,17 @@ struct hpz_check_result; /* a copy of what hpz_check() found */
  * is under way), TIMEOUT, DENIED, LOST ...
  */
 HPZ_PUBLIC int hpz_check(
-        struct hpz *hpz, unsigned flags, int64_t timeout_ms, struct hpz_check_result **ret_result);
+	struct hpz *hpz, unsigned flags, int64_t timeout_ms, struct hpz_check_result **ret_result);
 HPZ_PUBLIC void hpz_check_free(struct hpz_check_result *result);
 /* How many were found; at most 4096 are kept. */
 HPZ_PUBLIC size_t hpz_check_get_count(const struct hpz_check_result *result);
 /* Segments and leases that were looked at, and what was found beyond those kept; each may be NULL. */
 HPZ_PUBLIC void hpz_check_get_totals(const struct hpz_check_result *result, uint64_t *ret_segments,
-        uint64_t *ret_leases, uint64_t *ret_dropped);
+	uint64_t *ret_leases, uint64_t *ret_dropped);
 /* Fills a struct whose struct_size is set; strings are borrowed from the result. Errors: INVALID (no such
  * index). */
 HPZ_PUBLIC int hpz_check_get_finding(
-        const struct hpz_check_result *result, size_t index, struct hpz_finding *finding);
+	const struct hpz_check_result *result, size_t index, struct hpz_finding *finding);
 
 #ifdef __cplusplus
 }

@@ -12,7 +12,7 @@
 #include "util.h"
 
 static_assert(
-        HPZ_WIRE_LEASE_FLAGS == (HPZ_LEASE_REOPENABLE | HPZ_LEASE_UNBOUND | HPZ_LEASE_KEEP), "same values");
+	HPZ_WIRE_LEASE_FLAGS == (HPZ_LEASE_REOPENABLE | HPZ_LEASE_UNBOUND | HPZ_LEASE_KEEP), "same values");
 static_assert(HPZ_WIRE_RELEASE_FLAGS == (HPZ_RELEASE_WAIT | HPZ_RELEASE_FORCE), "same values");
 static_assert(HPZ_WIRE_ADOPT_FLAGS == HPZ_LEASE_UNBOUND, "same values");
 static_assert(HPZ_WIRE_DRAIN_FLAGS == HPZ_DRAIN_GIVE_BACK, "same values");
@@ -36,7 +36,7 @@ int proto_get_head(const void *message, size_t length, bool is_reply, struct hpz
 		return HPZ_ERR_PROTOCOL;
 	if (is_reply) {
 		if (head.flags != HPZ_WIRE_REPLY || head.descriptors > HPZ_WIRE_MAX_FDS ||
-		        (head.error && head.descriptors) || head.op == HPZ_OP_ACK)
+			(head.error && head.descriptors) || head.op == HPZ_OP_ACK)
 			return HPZ_ERR_PROTOCOL;
 	} else if (head.flags || head.error || head.descriptors) {
 		return HPZ_ERR_PROTOCOL;
@@ -59,7 +59,7 @@ static bool proto_is_zero(const uint8_t *bytes, size_t length)
 }
 
 int proto_get_struct(
-        const void *bytes, size_t available, void *ret_struct, size_t known_size, size_t *ret_used)
+	const void *bytes, size_t available, void *ret_struct, size_t known_size, size_t *ret_used)
 {
 	uint32_t size;
 
@@ -91,19 +91,19 @@ int proto_get_payload(const void *message, size_t length, void *ret_struct, size
 	if (size != length - head)
 		return HPZ_ERR_PROTOCOL;
 	return proto_get_struct(
-	        (const uint8_t *)message + head, length - head, ret_struct, known_size, &used);
+		(const uint8_t *)message + head, length - head, ret_struct, known_size, &used);
 }
 
 size_t proto_set_head(void *message, uint16_t op, uint64_t id, bool is_reply, uint32_t error,
-        uint32_t descriptors, size_t payload_size)
+	uint32_t descriptors, size_t payload_size)
 {
 	struct hpz_wire_head head = {
-	        .size = (uint32_t)(sizeof(head) + payload_size),
-	        .op = op,
-	        .flags = is_reply ? HPZ_WIRE_REPLY : 0,
-	        .id = id,
-	        .error = error,
-	        .descriptors = descriptors,
+		.size = (uint32_t)(sizeof(head) + payload_size),
+		.op = op,
+		.flags = is_reply ? HPZ_WIRE_REPLY : 0,
+		.id = id,
+		.error = error,
+		.descriptors = descriptors,
 	};
 
 	memcpy(message, &head, sizeof(head));
@@ -121,14 +121,14 @@ static int proto_refuse(int error, const char *why, const char **ret_why)
 static int proto_refuse_reserved(const char **ret_why)
 {
 	return proto_refuse(
-	        HPZ_ERR_UNSUPPORTED, "a field or flag is used that this version does not know", ret_why);
+		HPZ_ERR_UNSUPPORTED, "a field or flag is used that this version does not know", ret_why);
 }
 
 static int proto_check_timeout(int64_t timeout_ms, const char **ret_why)
 {
 	if (timeout_ms < -1)
 		return proto_refuse(
-		        HPZ_ERR_INVALID, "a time limit is negative, and not -1 for ever", ret_why);
+			HPZ_ERR_INVALID, "a time limit is negative, and not -1 for ever", ret_why);
 	return HPZ_OK;
 }
 
@@ -146,9 +146,9 @@ int proto_check_hello(const struct hpz_wire_hello *hello, const char **ret_why)
 		return proto_refuse_reserved(ret_why);
 	/* What version 1 promises is the least there is, so nobody has to cope with a smaller peer. */
 	if (hello->max_message < HPZ_WIRE_MAX_MESSAGE || hello->max_request < HPZ_WIRE_MAX_REQUEST ||
-	        hello->max_descriptors < HPZ_WIRE_MAX_FDS)
+		hello->max_descriptors < HPZ_WIRE_MAX_FDS)
 		return proto_refuse(
-		        HPZ_ERR_PROTOCOL, "the peer's limits are below those of version 1", ret_why);
+			HPZ_ERR_PROTOCOL, "the peer's limits are below those of version 1", ret_why);
 	if (!proto_is_text(hello->program, sizeof(hello->program)))
 		return proto_refuse(HPZ_ERR_PROTOCOL, "the peer's program version is not text", ret_why);
 	return HPZ_OK;
@@ -158,14 +158,14 @@ static int proto_check_lease_fd(const struct hpz_wire_lease *lease, const char *
 {
 	if (lease->flags & HPZ_LEASE_KEEP)
 		return proto_refuse(
-		        HPZ_ERR_INVALID, "a lease by descriptor cannot be kept: ask for a path", ret_why);
+			HPZ_ERR_INVALID, "a lease by descriptor cannot be kept: ask for a path", ret_why);
 	if (lease->mode)
 		return proto_refuse(HPZ_ERR_INVALID, "a mode goes with delivery as a path only", ret_why);
 	if (lease->owner_uid != -1 || lease->owner_gid != -1)
 		return proto_refuse(HPZ_ERR_INVALID, "an owner goes with delivery as a path only", ret_why);
 	if (lease->open_timeout_ms)
 		return proto_refuse(
-		        HPZ_ERR_INVALID, "an open time limit goes with delivery as a path only", ret_why);
+			HPZ_ERR_INVALID, "an open time limit goes with delivery as a path only", ret_why);
 	return HPZ_OK;
 }
 
@@ -173,12 +173,12 @@ static int proto_check_lease_path(const struct hpz_wire_lease *lease, const char
 {
 	if (lease->flags & (HPZ_LEASE_REOPENABLE | HPZ_LEASE_UNBOUND))
 		return proto_refuse(HPZ_ERR_INVALID,
-		        "re-openable and unbound go with delivery as a descriptor only", ret_why);
+			"re-openable and unbound go with delivery as a descriptor only", ret_why);
 	if (lease->mode & ~PROTO_MODE_BITS)
 		return proto_refuse(HPZ_ERR_INVALID, "a mode has read and write bits only", ret_why);
 	/* UINT32_MAX is "leave it" to chown and so nobody's number. */
 	if (lease->owner_uid < -1 || lease->owner_uid >= UINT32_MAX || lease->owner_gid < -1 ||
-	        lease->owner_gid >= UINT32_MAX)
+		lease->owner_gid >= UINT32_MAX)
 		return proto_refuse(HPZ_ERR_INVALID, "the owner is not a user or group number", ret_why);
 	if (lease->open_timeout_ms < 0)
 		return proto_refuse(HPZ_ERR_INVALID, "the open time limit is negative", ret_why);
@@ -202,7 +202,7 @@ int proto_check_lease(const struct hpz_wire_lease *lease, const char **ret_why)
 	if (lease->bytes > INT64_MAX)
 		return proto_refuse(HPZ_ERR_TOO_LARGE, "no file can be that large", ret_why);
 	if (lease->page_size && (lease->page_size < PROTO_SMALLEST_PAGE ||
-	                                lease->page_size != (lease->page_size & -lease->page_size)))
+					lease->page_size != (lease->page_size & -lease->page_size)))
 		return proto_refuse(HPZ_ERR_INVALID, "the page size is not a power of two", ret_why);
 	if (lease->node < HPZ_WIRE_NODE_ANY)
 		return proto_refuse(HPZ_ERR_INVALID, "the node is negative, and not -1 for any", ret_why);
@@ -210,15 +210,15 @@ int proto_check_lease(const struct hpz_wire_lease *lease, const char **ret_why)
 		return proto_refuse(HPZ_ERR_INVALID, "the owner is not a process number", ret_why);
 	if (!proto_is_text(lease->label, sizeof(lease->label)))
 		return proto_refuse(
-		        HPZ_ERR_INVALID, "the label is not UTF-8 without control characters", ret_why);
+			HPZ_ERR_INVALID, "the label is not UTF-8 without control characters", ret_why);
 	if (!proto_is_text(lease->key, sizeof(lease->key)))
 		return proto_refuse(
-		        HPZ_ERR_INVALID, "the key is not UTF-8 without control characters", ret_why);
+			HPZ_ERR_INVALID, "the key is not UTF-8 without control characters", ret_why);
 	int r = proto_check_timeout(lease->timeout_ms, ret_why);
 	if (r)
 		return r;
 	return lease->deliver == HPZ_DELIVER_FD ? proto_check_lease_fd(lease, ret_why)
-	                                        : proto_check_lease_path(lease, ret_why);
+						: proto_check_lease_path(lease, ret_why);
 }
 
 static int proto_check_id(uint64_t id, const char **ret_why)
@@ -254,7 +254,7 @@ int proto_check_wait(const struct hpz_wire_wait *wait, const char **ret_why)
 		return proto_refuse_reserved(ret_why);
 	if (!proto_is_text(wait->pool, sizeof(wait->pool)))
 		return proto_refuse(
-		        HPZ_ERR_INVALID, "the pool's name is not UTF-8 without control characters", ret_why);
+			HPZ_ERR_INVALID, "the pool's name is not UTF-8 without control characters", ret_why);
 	return proto_check_timeout(wait->timeout_ms, ret_why);
 }
 
@@ -264,7 +264,7 @@ int proto_check_verify(const struct hpz_wire_verify *verify, const char **ret_wh
 		return proto_refuse_reserved(ret_why);
 	if (!proto_is_text(verify->pool, sizeof(verify->pool)))
 		return proto_refuse(
-		        HPZ_ERR_INVALID, "the pool's name is not UTF-8 without control characters", ret_why);
+			HPZ_ERR_INVALID, "the pool's name is not UTF-8 without control characters", ret_why);
 	return proto_check_timeout(verify->timeout_ms, ret_why);
 }
 
@@ -298,9 +298,9 @@ int proto_check_empty(const struct hpz_wire_empty *empty, const char **ret_why)
 static size_t proto_get_lead(uint8_t byte, uint32_t *ret_code)
 {
 	*ret_code = byte < 0x80   ? byte
-	            : byte < 0xe0 ? byte & 0x1fu
-	            : byte < 0xf0 ? byte & 0x0fu
-	                          : byte & 0x07u;
+		    : byte < 0xe0 ? byte & 0x1fu
+		    : byte < 0xf0 ? byte & 0x0fu
+				  : byte & 0x07u;
 	return byte < 0x80 ? 1 : byte < 0xc2 ? 0 : byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : byte < 0xf5 ? 4 : 0;
 }
 

@@ -429,14 +429,14 @@ int proto_get_head(const void *message, size_t length, bool is_reply, struct hpz
  * be zero. Sets *ret_used to the bytes it takes in the message.
  */
 int proto_get_struct(
-        const void *bytes, size_t available, void *ret_struct, size_t known_size, size_t *ret_used);
+	const void *bytes, size_t available, void *ret_struct, size_t known_size, size_t *ret_used);
 
 /* The one payload struct of a request: nothing may follow it. */
 int proto_get_payload(const void *message, size_t length, void *ret_struct, size_t known_size);
 
 /* Fills in a head and returns the message's length. `payload_size` counts records, too. */
 size_t proto_set_head(void *message, uint16_t op, uint64_t id, bool is_reply, uint32_t error,
-        uint32_t descriptors, size_t payload_size);
+	uint32_t descriptors, size_t payload_size);
 
 /* What each request must be; *ret_why points to a static sentence when it is not. */
 int proto_check_hello(const struct hpz_wire_hello *hello, const char **ret_why);

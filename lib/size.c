@@ -14,7 +14,7 @@ static int size_parse_digits(const char **text, uint64_t *ret_value)
 
 	for (; *at >= '0' && *at <= '9'; at++) {
 		if (__builtin_mul_overflow(value, 10u, &value) ||
-		        __builtin_add_overflow(value, (uint64_t)(*at - '0'), &value))
+			__builtin_add_overflow(value, (uint64_t)(*at - '0'), &value))
 			return -ERANGE;
 	}
 	if (at == *text)
@@ -64,7 +64,7 @@ int size_parse(const char *text, uint64_t *ret_bytes)
 		return -EINVAL;
 	/* A broken byte is rounded up: never less than what was asked for. */
 	if (__builtin_mul_overflow(whole, unit, &bytes) ||
-	        __builtin_add_overflow(bytes, (fraction * unit + scale - 1) / scale, &bytes))
+		__builtin_add_overflow(bytes, (fraction * unit + scale - 1) / scale, &bytes))
 		return -ERANGE;
 	*ret_bytes = bytes;
 	return 0;
@@ -87,7 +87,7 @@ const char *size_format(uint64_t bytes, char text[SIZE_TEXT])
 	}
 	if (tenths % 10)
 		snprintf(text, SIZE_TEXT, "%u.%u %s", (unsigned)(tenths / 10), (unsigned)(tenths % 10),
-		        names[i]);
+			names[i]);
 	else
 		snprintf(text, SIZE_TEXT, "%u %s", (unsigned)(tenths / 10), names[i]);
 	return text;

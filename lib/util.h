@@ -122,6 +122,6 @@ static inline void list_remove(struct list *entry)
 #define LIST_FOR_EACH(pos, head) for (struct list *pos = (head)->next; pos != (head); pos = pos->next)
 #define LIST_FOR_EACH_SAFE(pos, head)                                                                        \
 	for (struct list *pos = (head)->next, *pos##_next = pos->next; pos != (head);                        \
-	        pos = pos##_next, pos##_next = pos->next)
+		pos = pos##_next, pos##_next = pos->next)
 
 #endif

@@ -67,7 +67,7 @@ struct model {
 	do {                                                                                                 \
 		if (!(condition))                                                                            \
 			fail_msg("seed %" PRIu64 ", step %u (%s), line %d: not so: %s", (model)->dice.seed,  \
-			        (model)->step, (model)->what, __LINE__, #condition);                         \
+				(model)->step, (model)->what, __LINE__, #condition);                         \
 	} while (0)
 
 #define FILE_OF(pos) CONTAINER_OF(pos, struct file, link)
@@ -85,8 +85,8 @@ static uint64_t count_allocated(const struct file *file)
 static uint64_t count_all(const struct model *model)
 {
 	uint64_t count = 0;
-	LIST_FOR_EACH(pos, &model->files)
-	count += count_allocated(FILE_OF(pos));
+	LIST_FOR_EACH (pos, &model->files)
+		count += count_allocated(FILE_OF(pos));
 	return count;
 }
 
@@ -106,13 +106,12 @@ static bool is_whole(const struct file *file)
 static struct file *pick(struct model *model, enum segment_state state)
 {
 	size_t count = 0;
-	LIST_FOR_EACH(pos, &model->files)
-	count += FILE_OF(pos)->state == state;
+	LIST_FOR_EACH (pos, &model->files)
+		count += FILE_OF(pos)->state == state;
 	if (count == 0)
 		return NULL;
 	size_t at = dice_roll(&model->dice, count);
-	LIST_FOR_EACH(pos, &model->files)
-	{
+	LIST_FOR_EACH (pos, &model->files) {
 		if (FILE_OF(pos)->state == state && at-- == 0)
 			return FILE_OF(pos);
 	}
@@ -129,8 +128,8 @@ static void forget(struct model *model, struct file *file)
 static void format_name(const struct file *file, char ret_name[SEGMENT_NAME_MAX])
 {
 	segment_format_name(&(struct segment_name){file->id, file->generation, file->state == SEGMENT_LEASED,
-	                            file->lease, file->index},
-	        ret_name);
+				    file->lease, file->index},
+		ret_name);
 }
 
 static int get_dir(const struct model *model, enum segment_state state)
@@ -151,7 +150,7 @@ static int open_file(struct model *model, const struct file *file)
 }
 
 static bool is_name_of(
-        struct model *model, const struct file *file, enum segment_state where, const char *name)
+	struct model *model, const struct file *file, enum segment_state where, const char *name)
 {
 	char own[SEGMENT_NAME_MAX];
 	format_name(file, own);
@@ -163,7 +162,7 @@ static bool is_name_of(
 static void *map_page(struct model *model, int fd, uint64_t page)
 {
 	void *start = mmap(NULL, model->place->page_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
-	        (off_t)(page * model->place->page_size));
+		(off_t)(page * model->place->page_size));
 	CHECK(model, start != MAP_FAILED);
 	return start;
 }
@@ -188,8 +187,8 @@ static void expect_zero(struct model *model, const struct file *file)
 		size_t at = 0;
 		if (!zero_is_clear(start, model->place->page_size, &at))
 			fail_msg("seed %" PRIu64 ", step %u (%s): segment %" PRIu64 ", page %" PRIu64
-			         ", byte %zu is not zero",
-			        model->dice.seed, model->step, model->what, file->id, i, at);
+				 ", byte %zu is not zero",
+				model->dice.seed, model->step, model->what, file->id, i, at);
 		munmap(start, model->place->page_size);
 	}
 	close(fd);
@@ -199,8 +198,7 @@ static void expect_zero(struct model *model, const struct file *file)
 
 static struct file *find_file(const struct model *model, const struct pool_segment *segment)
 {
-	LIST_FOR_EACH(pos, &model->files)
-	{
+	LIST_FOR_EACH (pos, &model->files) {
 		if (FILE_OF(pos)->segment == segment)
 			return FILE_OF(pos);
 	}
@@ -217,7 +215,7 @@ static void check_segment(struct model *model, struct pool_segment *segment, con
 	CHECK(model, segment->pages == file->length && class->pages == file->length);
 	if (file->state == SEGMENT_LEASED)
 		CHECK(model, segment->lease == file->lease && segment->index == file->index &&
-		                     segment->given == file->given);
+				     segment->given == file->given);
 }
 
 /* The books among themselves, before anything is looked at again. */
@@ -226,15 +224,13 @@ static void check_books(struct model *model)
 	uint64_t pages[SEGMENT_STATE_COUNT] = {0}, segments[SEGMENT_STATE_COUNT] = {0};
 	const struct pool_class *last = NULL;
 	unsigned count = 0;
-	POOL_FOR_EACH(pos, model->pool)
-	{
+	POOL_FOR_EACH (pos, model->pool) {
 		struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
 		CHECK(model, !last || last->pages < class->pages);
 		last = class;
 		for (size_t state = 0; state < SEGMENT_STATE_COUNT; state++) {
 			uint64_t in_class = 0;
-			LIST_FOR_EACH(at, &class->segments[state])
-			{
+			LIST_FOR_EACH (at, &class->segments[state]) {
 				struct pool_segment *segment = CONTAINER_OF(at, struct pool_segment, link);
 				CHECK(model, segment->state == state);
 				check_segment(model, segment, class);
@@ -278,14 +274,14 @@ static int check_name(const char *name, void *user)
 	struct scan *scan = user;
 	struct model *model = scan->model;
 	bool is_known = false;
-	LIST_FOR_EACH(pos, &model->files)
-	is_known = is_known || is_name_of(model, FILE_OF(pos), scan->state, name);
+	LIST_FOR_EACH (pos, &model->files)
+		is_known = is_known || is_name_of(model, FILE_OF(pos), scan->state, name);
 	for (size_t i = 0; i < model->other_count; i++)
 		is_known = is_known || (model->others[i].where == scan->state &&
-		                               strcmp(model->others[i].name, name) == 0);
+					       strcmp(model->others[i].name, name) == 0);
 	if (!is_known)
 		fail_msg("seed %" PRIu64 ", step %u (%s): %s/%s should not be there", model->dice.seed,
-		        model->step, model->what, segment_get_state_name(scan->state), name);
+			model->step, model->what, segment_get_state_name(scan->state), name);
 	scan->count++;
 	return 0;
 }
@@ -302,7 +298,7 @@ static void check_directories(struct model *model)
 	for (size_t i = 0; i < model->other_count; i++) {
 		struct stat st;
 		CHECK(model, fstatat(get_dir(model, model->others[i].where), model->others[i].name, &st,
-		                     AT_SYMLINK_NOFOLLOW) == 0);
+				     AT_SYMLINK_NOFOLLOW) == 0);
 		CHECK(model, st.st_ino == model->others[i].ino);
 	}
 }
@@ -310,8 +306,8 @@ static void check_directories(struct model *model)
 static uint64_t count_state(const struct model *model, enum segment_state state)
 {
 	uint64_t count = 0;
-	LIST_FOR_EACH(pos, &model->files)
-	count += FILE_OF(pos)->state == state ? count_allocated(FILE_OF(pos)) : 0;
+	LIST_FOR_EACH (pos, &model->files)
+		count += FILE_OF(pos)->state == state ? count_allocated(FILE_OF(pos)) : 0;
 	return count;
 }
 
@@ -320,8 +316,7 @@ static void check_answers(struct model *model)
 {
 	struct policy_class classes[POOL_CLASSES_MAX];
 	uint64_t holes = 0, grown = 0, is_holes, is_grown, largest = 0;
-	LIST_FOR_EACH(pos, &model->files)
-	{
+	LIST_FOR_EACH (pos, &model->files) {
 		const struct file *file = FILE_OF(pos);
 		uint64_t allocated = count_allocated(file);
 		if (file->state == SEGMENT_CLEAN)
@@ -349,12 +344,11 @@ static void check_answers(struct model *model)
 static uint64_t count_leases(const struct model *model)
 {
 	uint64_t count = 0;
-	LIST_FOR_EACH(pos, &model->files)
-	{
+	LIST_FOR_EACH (pos, &model->files) {
 		bool is_first = FILE_OF(pos)->state == SEGMENT_LEASED;
 		for (struct list *at = model->files.next; at != pos; at = at->next)
 			is_first = is_first && !(FILE_OF(at)->state == SEGMENT_LEASED &&
-			                               FILE_OF(at)->lease == FILE_OF(pos)->lease);
+						       FILE_OF(at)->lease == FILE_OF(pos)->lease);
 		count += is_first;
 	}
 	return count;
@@ -364,16 +358,14 @@ static void check_leases(struct model *model)
 {
 	uint64_t out = 0, leased = 0;
 	CHECK(model, model->leases.count == count_leases(model));
-	LIST_FOR_EACH(pos, &model->leases.leases)
-	{
+	LIST_FOR_EACH (pos, &model->leases.leases) {
 		const struct lease *lease = LEASE_OF(pos);
 		CHECK(model, lease->segments_out > 0 && lease->segments_out <= lease->segment_count);
 		CHECK(model, lease_find(&model->leases, lease->id) == lease);
 		CHECK(model, lease_is_known_id(&model->leases, lease->id));
 		out += lease->segments_out;
 	}
-	LIST_FOR_EACH(pos, &model->files)
-	{
+	LIST_FOR_EACH (pos, &model->files) {
 		const struct file *file = FILE_OF(pos);
 		if (file->state != SEGMENT_LEASED)
 			continue;
@@ -401,10 +393,10 @@ static void check_recorded(struct model *model, const struct lease *lease, const
 		const struct journal_segment *recorded = &shadow->recorded[i];
 		if (segment)
 			CHECK(model, recorded->segment == segment->id &&
-			                     recorded->generation == segment->generation &&
-			                     recorded->pages == segment->given &&
-			                     recorded->length == segment->pages &&
-			                     recorded->page_size == model->place->page_size);
+					     recorded->generation == segment->generation &&
+					     recorded->pages == segment->given &&
+					     recorded->length == segment->pages &&
+					     recorded->page_size == model->place->page_size);
 	}
 }
 
@@ -423,8 +415,7 @@ static void check_journal(struct model *model)
 	CHECK(model, journal_open(copy, BOOT_ID, read_shadow, &shadow, NULL, &journal) == 0);
 	journal_close(journal);
 	size_t known = 0;
-	LIST_FOR_EACH(pos, &model->leases.leases)
-	{
+	LIST_FOR_EACH (pos, &model->leases.leases) {
 		const struct lease *lease = LEASE_OF(pos);
 		if (lease->is_unknown)
 			continue;
@@ -440,8 +431,8 @@ static void check_journal(struct model *model)
 static void check_all(struct model *model)
 {
 	check_books(model);
-	LIST_FOR_EACH(pos, &model->files)
-	check_file(model, FILE_OF(pos));
+	LIST_FOR_EACH (pos, &model->files)
+		check_file(model, FILE_OF(pos));
 	check_books(model);
 	check_directories(model);
 	check_answers(model);
@@ -465,26 +456,26 @@ static void step_create(struct model *model)
 	struct file *file = calloc(1, sizeof *file);
 	CHECK(model, file != NULL);
 	*file = (struct file){.segment = segment,
-	        .state = SEGMENT_FILLING,
-	        .id = segment->id,
-	        .length = pages,
-	        .pages = pages,
-	        .is_zero = true,
-	        .ino = st.st_ino};
+		.state = SEGMENT_FILLING,
+		.id = segment->id,
+		.length = pages,
+		.pages = pages,
+		.is_zero = true,
+		.ino = st.st_ino};
 	list_append(&model->files, &file->link);
 	model->file_count++;
 }
 
 static struct worker_done run_job(
-        struct model *model, const struct file *file, enum worker_op op, bool is_stopped)
+	struct model *model, const struct file *file, enum worker_op op, bool is_stopped)
 {
 	static uint64_t id;
 	int fds[WORKER_FDS] = {open_file(model, file), -1, -1};
 	struct worker_job job = {.id = ++id,
-	        .op = op,
-	        .method = (int32_t)dice_roll(&model->dice, zero_method_count),
-	        .page_size = model->place->page_size,
-	        .length = file->length};
+		.op = op,
+		.method = (int32_t)dice_roll(&model->dice, zero_method_count),
+		.page_size = model->place->page_size,
+		.length = file->length};
 	struct worker_done done;
 	while (!zero_methods[job.method].is_supported())
 		job.method++;
@@ -499,7 +490,7 @@ static void allocate(struct model *model, struct file *file, uint64_t first, uin
 {
 	int fd = open_file(model, file);
 	CHECK(model, fallocate(fd, 0, (off_t)(first * model->place->page_size),
-	                     (off_t)(count * model->place->page_size)) == 0);
+			     (off_t)(count * model->place->page_size)) == 0);
 	for (uint64_t i = first; i < first + count; i++)
 		file->has[i] = true;
 	file->pages = MAX(file->pages, first + count);
@@ -599,10 +590,10 @@ static size_t pick_clean(struct model *model, struct file *ret_files[LEASE_FILES
 static void make_draft(struct model *model, struct lease *ret_draft)
 {
 	*ret_draft = (struct lease){.uid = 7,
-	        .pid = 77,
-	        .asked = dice_next(&model->dice),
-	        .flags = HPZ_LEASE_UNBOUND,
-	        .deliver = dice_chance(&model->dice, 50) ? HPZ_DELIVER_PATH : HPZ_DELIVER_FD};
+		.pid = 77,
+		.asked = dice_next(&model->dice),
+		.flags = HPZ_LEASE_UNBOUND,
+		.deliver = dice_chance(&model->dice, 50) ? HPZ_DELIVER_PATH : HPZ_DELIVER_FD};
 	snprintf(ret_draft->label, sizeof ret_draft->label, "vm-%" PRIu64, model->given_leases);
 	snprintf(ret_draft->key, sizeof ret_draft->key, "key-%" PRIu64, model->given_leases++);
 }
@@ -674,8 +665,8 @@ static void step_grant_blocked(struct model *model)
 	uint64_t id = model->leases.next_id;
 	char name[SEGMENT_NAME_MAX];
 	segment_format_name(
-	        &(struct segment_name){files[at]->id, files[at]->generation + 1, true, id, (uint32_t)at},
-	        name);
+		&(struct segment_name){files[at]->id, files[at]->generation + 1, true, id, (uint32_t)at},
+		name);
 	bool is_link = dice_chance(&model->dice, 30);
 	int fd = is_link ? open_file(model, files[at]) : -1;
 	struct other other = block(model, SEGMENT_LEASED, name, fd);
@@ -784,10 +775,10 @@ static void step_discard(struct model *model)
 static void step_forbidden(struct model *model)
 {
 	static const bool allowed[SEGMENT_STATE_COUNT][SEGMENT_STATE_COUNT] = {
-	        {false, true, false, false},
-	        {true, false, true, true},
-	        {false, false, false, true},
-	        {false, true, false, false},
+		{false, true, false, false},
+		{true, false, true, true},
+		{false, false, false, true},
+		{false, true, false, false},
 	};
 	for (size_t from = 0; from < SEGMENT_STATE_COUNT; from++) {
 		struct file *file = pick(model, (enum segment_state)from);
@@ -817,8 +808,8 @@ static void punch(struct model *model, struct file *file, int fd)
 	uint64_t first = dice_roll(&model->dice, file->pages);
 	uint64_t count = dice_between(&model->dice, 1, file->pages - first);
 	CHECK(model, fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-	                     (off_t)(first * model->place->page_size),
-	                     (off_t)(count * model->place->page_size)) == 0);
+			     (off_t)(first * model->place->page_size),
+			     (off_t)(count * model->place->page_size)) == 0);
 	for (uint64_t i = first; i < first + count; i++)
 		file->has[i] = false;
 }
@@ -844,9 +835,9 @@ static void add_link(struct model *model, struct file *file)
 static void step_meddle(struct model *model)
 {
 	struct file *file =
-	        pick(model, dice_chance(&model->dice, 70)
-	                            ? SEGMENT_LEASED
-	                            : (enum segment_state)dice_roll(&model->dice, SEGMENT_STATE_COUNT));
+		pick(model, dice_chance(&model->dice, 70)
+				    ? SEGMENT_LEASED
+				    : (enum segment_state)dice_roll(&model->dice, SEGMENT_STATE_COUNT));
 	if (!file)
 		return;
 	int fd = open_file(model, file);
@@ -919,12 +910,12 @@ static void open_all(struct model *model)
 	char error[256] = "";
 	model->store = model->place->open_store(model->place->user);
 	CHECK(model, pool_open(&model->config, "test.conf", model->place->host, model->store, &model->pool,
-	                     error, sizeof error) == 0);
+			     error, sizeof error) == 0);
 	CHECK(model, model->store->references == 2);
 	segment_close_store(model->store);
 	CHECK(model, lease_init_table(&model->leases) == 0);
 	CHECK(model,
-	        journal_open(model->place->run_dir, BOOT_ID, on_record, model, NULL, &model->journal) == 0);
+		journal_open(model->place->run_dir, BOOT_ID, on_record, model, NULL, &model->journal) == 0);
 	CHECK(model, pool_adopt_leased(model->pool, on_leased, model) == 0);
 	CHECK(model, lease_finish_adoption(&model->leases, model->journal) == 0);
 	CHECK(model, journal_compact(model->journal, lease_write_all, &model->leases) == 0);
@@ -950,15 +941,14 @@ struct memory {
 static size_t remember(const struct model *model, bool has_journal, struct memory ret_memories[FILES_MAX])
 {
 	size_t count = 0;
-	LIST_FOR_EACH(pos, &model->leases.leases)
-	{
+	LIST_FOR_EACH (pos, &model->leases.leases) {
 		const struct lease *lease = LEASE_OF(pos);
 		struct memory *memory = &ret_memories[count++];
 		*memory = (struct memory){.id = lease->id,
-		        .asked = lease->asked,
-		        .state = lease->state,
-		        .was_opened = lease->was_opened,
-		        .is_unknown = lease->is_unknown || !has_journal};
+			.asked = lease->asked,
+			.state = lease->state,
+			.was_opened = lease->was_opened,
+			.is_unknown = lease->is_unknown || !has_journal};
 		snprintf(memory->label, sizeof memory->label, "%s", lease->label);
 	}
 	return count;
@@ -989,8 +979,7 @@ static bool expect_file(struct model *model, struct file *file)
 
 static void expect_adoption(struct model *model, const struct memory *memories, size_t count)
 {
-	LIST_FOR_EACH_SAFE(pos, &model->files)
-	{
+	LIST_FOR_EACH_SAFE (pos, &model->files) {
 		struct file *file = FILE_OF(pos);
 		file->segment = NULL;
 		if (file->state == SEGMENT_LEASED) {
@@ -1012,30 +1001,26 @@ static void expect_adoption(struct model *model, const struct memory *memories, 
 
 static void find_segments(struct model *model)
 {
-	POOL_FOR_EACH(pos, model->pool)
-	{
+	POOL_FOR_EACH (pos, model->pool) {
 		struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
 		for (size_t state = 0; state < SEGMENT_STATE_COUNT; state++) {
-			LIST_FOR_EACH(at, &class->segments[state])
-			{
+			LIST_FOR_EACH (at, &class->segments[state]) {
 				struct pool_segment *segment = CONTAINER_OF(at, struct pool_segment, link);
-				LIST_FOR_EACH(f, &model->files)
-				{
+				LIST_FOR_EACH (f, &model->files) {
 					if (FILE_OF(f)->id == segment->id)
 						FILE_OF(f)->segment = segment;
 				}
 			}
 		}
 	}
-	LIST_FOR_EACH(pos, &model->files)
-	CHECK(model, FILE_OF(pos)->segment != NULL);
+	LIST_FOR_EACH (pos, &model->files)
+		CHECK(model, FILE_OF(pos)->segment != NULL);
 }
 
 static void expect_leases(struct model *model, const struct memory *memories, size_t count)
 {
 	CHECK(model, model->leases.count == count);
-	LIST_FOR_EACH(pos, &model->leases.leases)
-	{
+	LIST_FOR_EACH (pos, &model->leases.leases) {
 		const struct lease *lease = LEASE_OF(pos);
 		const struct memory *memory = find_memory(memories, count, lease->id);
 		CHECK(model, memory != NULL && lease->is_recovered);
@@ -1080,7 +1065,7 @@ static void step_stock(struct model *model)
 	model->config.stock_count = dice_roll(&model->dice, 4);
 	for (size_t i = 0; i < model->config.stock_count; i++)
 		model->config.stock[i] = (struct config_stock){
-		        (i * 2 + 1) * model->place->page_size, dice_roll(&model->dice, 5)};
+			(i * 2 + 1) * model->place->page_size, dice_roll(&model->dice, 5)};
 	pool_set_config(model->pool, &model->config);
 }
 
@@ -1091,22 +1076,22 @@ static const struct {
 	unsigned weight;
 	void (*run)(struct model *model);
 } steps_table[] = {
-        {"create", 14, step_create},
-        {"fill", 16, step_fill},
-        {"publish", 16, step_publish},
-        {"grant", 12, step_grant},
-        {"grant blocked", 3, step_grant_blocked},
-        {"release", 8, step_release},
-        {"return", 12, step_return},
-        {"clear", 12, step_clear},
-        {"discard", 3, step_discard},
-        {"forbidden", 3, step_forbidden},
-        {"unclean", 2, step_unclean},
-        {"meddle", 12, step_meddle},
-        {"foreign", 2, step_foreign},
-        {"reopen", 5, step_reopen},
-        {"sweep", 3, step_sweep},
-        {"stock", 2, step_stock},
+	{"create", 14, step_create},
+	{"fill", 16, step_fill},
+	{"publish", 16, step_publish},
+	{"grant", 12, step_grant},
+	{"grant blocked", 3, step_grant_blocked},
+	{"release", 8, step_release},
+	{"return", 12, step_return},
+	{"clear", 12, step_clear},
+	{"discard", 3, step_discard},
+	{"forbidden", 3, step_forbidden},
+	{"unclean", 2, step_unclean},
+	{"meddle", 12, step_meddle},
+	{"foreign", 2, step_foreign},
+	{"reopen", 5, step_reopen},
+	{"sweep", 3, step_sweep},
+	{"stock", 2, step_stock},
 };
 
 static void take_step(struct model *model)
@@ -1127,8 +1112,7 @@ static void take_step(struct model *model)
 static void wind_up(struct model *model)
 {
 	model->what = "winding up";
-	LIST_FOR_EACH_SAFE(pos, &model->files)
-	{
+	LIST_FOR_EACH_SAFE (pos, &model->files) {
 		struct file *file = FILE_OF(pos);
 		remove_links(model, file);
 		if (file->state == SEGMENT_LEASED) {

@@ -6,7 +6,7 @@ static const struct {
 	const char *name;
 	int (*run)(struct hpzctl *ctl, int argc, char **argv);
 } benchmarks[] = {
-        {"proof", bench_proof},
+	{"proof", bench_proof},
 };
 
 static int bench_compare(const void *a, const void *b)

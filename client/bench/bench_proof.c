@@ -55,7 +55,7 @@ static int bench_proof_find_pages(struct bench_proof *bench)
 	uint64_t free_pages = counters.free > counters.resv ? counters.free - counters.resv : 0;
 	if (free_pages < wanted && bench->raises) {
 		r = host_add_nr(&bench->host, bench->node, bench->page_size, (int64_t)(wanted - free_pages),
-		        &before, &after);
+			&before, &after);
 		if (r < 0)
 			return bench_proof_fail("nr_hugepages cannot be raised", r);
 		bench->raised = (int64_t)(after - before);
@@ -80,8 +80,8 @@ static int bench_proof_mount(struct bench_proof *bench)
 	}
 	snprintf(options, sizeof(options), "pagesize=%" PRIu64 ",mode=0700", bench->page_size);
 	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
-	        mount("hugetlbfs", bench->directory, "hugetlbfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, options) <
-	                0)
+		mount("hugetlbfs", bench->directory, "hugetlbfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, options) <
+			0)
 		return bench_proof_fail("cannot mount a hugetlbfs (needs root)", -errno);
 	bench->is_mounted = true;
 	bench->dir_fd = open(bench->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -94,8 +94,8 @@ static int bench_proof_learn(struct bench_proof *bench)
 	const char *why = "";
 	bench->program = proof_load(&why);
 	int r = bench->program < 0
-	                ? bench->program
-	                : proof_learn(bench->program, bench->dir_fd, bench->page_size, &bench->facts, &why);
+			? bench->program
+			: proof_learn(bench->program, bench->dir_fd, bench->page_size, &bench->facts, &why);
 	bench->source = r < 0 ? PROOF_FILE_LEASE : PROOF_BPF;
 	if (r < 0)
 		hpzctl_say("bench proof: the full proof does not work here (%s): measuring F_SETLEASE", why);
@@ -110,7 +110,7 @@ static int bench_proof_fill(struct bench_proof *bench)
 	/* Page by page: another program may take some meanwhile, and what can be had is measured. */
 	uint64_t got = 0;
 	while (got < bench->pages &&
-	        fallocate(bench->fd, 0, (off_t)(got * bench->page_size), (off_t)bench->page_size) == 0)
+		fallocate(bench->fd, 0, (off_t)(got * bench->page_size), (off_t)bench->page_size) == 0)
 		got++;
 	if (got == 0)
 		return bench_proof_fail("no page", -errno);
@@ -142,12 +142,12 @@ static int bench_proof_measure(struct bench_proof *bench)
 			return bench_proof_fail("the look failed", r);
 		if (verdict.result != PROOF_FREE || verdict.missing > 0) {
 			hpzctl_say("bench proof: our own file seems held by %s",
-			        proof_get_reason_text(verdict.reason));
+				proof_get_reason_text(verdict.reason));
 			return -EBUSY;
 		}
 		if (i >= BENCH_PROOF_WARM_UPS)
 			bench->us_per_page[bench->rounds++] =
-			        (double)spent_ns / 1000.0 / (double)bench->pages;
+				(double)spent_ns / 1000.0 / (double)bench->pages;
 	}
 	return 0;
 }
@@ -176,25 +176,25 @@ static int bench_proof_print(const struct hpzctl *ctl, struct bench_proof *bench
 
 	if (is_short)
 		hpzctl_say("bench proof: %" PRIu64 " pages measured, %" PRIu64
-		           " asked for: there are no more free ones",
-		        bench->pages, bench->asked);
+			   " asked for: there are no more free ones",
+			bench->pages, bench->asked);
 	if (is_wide)
 		hpzctl_say("bench proof: the middle half of the rounds spreads over %.0f %%: the machine is "
-		           "busy",
-		        spread * 100);
+			   "busy",
+			spread * 100);
 	if (ctl->json) {
 		/* output.h has no fractions: these are the only ones. */
 		printf("{\"schema\":\"hpz-bench-proof-1\",\"pages\":%" PRIu64 ",\"asked\":%" PRIu64
 		       ",\"page_size\":%" PRIu64 ",\"source\":\"%s\",\"rounds\":%zu,\"us_per_page\":%.4f,"
 		       "\"us_per_page_min\":%.4f,\"us_per_page_max\":%.4f,\"spread\":%.3f,\"complete\":%s}\n",
-		        bench->pages, bench->asked, bench->page_size, proof_get_source_name(bench->source),
-		        bench->rounds, median, bench->us_per_page[0], bench->us_per_page[bench->rounds - 1],
-		        spread, is_short || is_wide ? "false" : "true");
+			bench->pages, bench->asked, bench->page_size, proof_get_source_name(bench->source),
+			bench->rounds, median, bench->us_per_page[0], bench->us_per_page[bench->rounds - 1],
+			spread, is_short || is_wide ? "false" : "true");
 	} else {
 		printf("%" PRIu64 " pages of %s, %s: %.3f us a page (median of %zu rounds; %.3f to %.3f)\n",
-		        bench->pages, size_format_exact(bench->page_size, size),
-		        proof_get_source_name(bench->source), median, bench->rounds, bench->us_per_page[0],
-		        bench->us_per_page[bench->rounds - 1]);
+			bench->pages, size_format_exact(bench->page_size, size),
+			proof_get_source_name(bench->source), median, bench->rounds, bench->us_per_page[0],
+			bench->us_per_page[bench->rounds - 1]);
 	}
 	return is_short || is_wide ? HPZCTL_LATER : HPZCTL_DONE;
 }
@@ -220,11 +220,11 @@ int bench_proof(struct hpzctl *ctl, int argc, char **argv)
 	struct bench_proof bench = {.page_size = (uint64_t)2 << 20, .dir_fd = -1, .fd = -1, .program = -1};
 	uint64_t bytes = BENCH_PROOF_BYTES;
 	const struct options_row rows[] = {
-	        {"size", OPTIONS_SIZE, &bytes, "SIZE", "how much memory to look at (default: 4G)"},
-	        {"page-size", OPTIONS_SIZE, &bench.page_size, "SIZE", "of the huge pages (default: 2M)"},
-	        {"node", OPTIONS_NODE, &bench.node, "N", "NUMA node (default: 0)"},
-	        {"raise", OPTIONS_FLAG, &bench.raises, NULL,
-	                "raise nr_hugepages by what is missing, and lower it afterwards"},
+		{"size", OPTIONS_SIZE, &bytes, "SIZE", "how much memory to look at (default: 4G)"},
+		{"page-size", OPTIONS_SIZE, &bench.page_size, "SIZE", "of the huge pages (default: 2M)"},
+		{"node", OPTIONS_NODE, &bench.node, "N", "NUMA node (default: 0)"},
+		{"raise", OPTIONS_FLAG, &bench.raises, NULL,
+			"raise nr_hugepages by what is missing, and lower it afterwards"},
 	};
 	char **operands;
 	int count;

@@ -90,7 +90,7 @@ static __always_inline void *find_entry(void *head, __u64 index)
 		/* A page of several slots: the others point to its first. */
 		if (((unsigned long)slot & 3) == 2 && (unsigned long)slot < 4096)
 			bpf_probe_read_kernel(
-			        &slot, sizeof slot, &node->slots[((unsigned long)slot >> 2) & 63]);
+				&slot, sizeof slot, &node->slots[((unsigned long)slot >> 2) & 63]);
 		entry = slot;
 	}
 	return 0;
@@ -138,15 +138,15 @@ int proof(struct proof_args *args)
 	struct inode *inode = BPF_CORE_READ(file, f_inode);
 	args->writes = BPF_CORE_READ(inode, i_writecount.counter);
 	args->reads =
-	        bpf_core_field_exists(inode->i_readcount) ? BPF_CORE_READ(inode, i_readcount.counter) : -1;
+		bpf_core_field_exists(inode->i_readcount) ? BPF_CORE_READ(inode, i_readcount.counter) : -1;
 	args->inodes = BPF_CORE_READ(inode, i_count.counter);
 	args->names = BPF_CORE_READ(file, f_path.dentry, d_lockref.count);
 	args->links = BPF_CORE_READ(inode, i_nlink);
 	struct walk walk = {
-	        .head = BPF_CORE_READ(file, f_mapping, i_pages.xa_head),
-	        .args = args,
-	        .min_refs = 0x7fffffff,
-	        .max_refs = -1,
+		.head = BPF_CORE_READ(file, f_mapping, i_pages.xa_head),
+		.args = args,
+		.min_refs = 0x7fffffff,
+		.max_refs = -1,
 	};
 	if (args->pages > 0)
 		bpf_loop(args->pages, look_at_page, &walk, 0);

@@ -123,9 +123,9 @@ static bool start_ring(void)
 	size_t questions = ring.params.sq_off.array + ring.params.sq_entries * sizeof(unsigned);
 	ring.rings_bytes = answers > questions ? answers : questions;
 	ring.rings = mmap(NULL, ring.rings_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, ring.fd,
-	        IORING_OFF_SQ_RING);
+		IORING_OFF_SQ_RING);
 	ring.entries = mmap(NULL, ring.params.sq_entries * sizeof *ring.entries, PROT_READ | PROT_WRITE,
-	        MAP_SHARED | MAP_POPULATE, ring.fd, IORING_OFF_SQES);
+		MAP_SHARED | MAP_POPULATE, ring.fd, IORING_OFF_SQES);
 	return ring.rings != MAP_FAILED && ring.entries != MAP_FAILED;
 }
 
@@ -167,14 +167,14 @@ static ssize_t read_ring(void *buffer)
 {
 	if (!ring.address) {
 		struct io_uring_sqe entry = {.opcode = IORING_OP_READ,
-		        .flags = IOSQE_FIXED_FILE,
-		        .addr = (uintptr_t)buffer,
-		        .len = PIECE};
+			.flags = IOSQE_FIXED_FILE,
+			.addr = (uintptr_t)buffer,
+			.len = PIECE};
 		return run_ring(&entry);
 	}
 	int file = memfd_create("loot", MFD_CLOEXEC);
 	struct io_uring_sqe entry = {
-	        .opcode = IORING_OP_WRITE_FIXED, .fd = file, .addr = (uintptr_t)ring.address, .len = PIECE};
+		.opcode = IORING_OP_WRITE_FIXED, .fd = file, .addr = (uintptr_t)ring.address, .len = PIECE};
 	ssize_t got = run_ring(&entry) == PIECE ? pread(file, buffer, PIECE, 0) : -1;
 	close(file);
 	return got;
@@ -196,7 +196,7 @@ static bool send_descriptor(int socket_fd, int descriptor)
 	} control = {0};
 	struct iovec part = {&byte, 1};
 	struct msghdr message = {
-	        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+		.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
 	struct cmsghdr *head = CMSG_FIRSTHDR(&message);
 	head->cmsg_level = SOL_SOCKET;
 	head->cmsg_type = SCM_RIGHTS;
@@ -214,7 +214,7 @@ static int receive_descriptor(int socket_fd)
 	} control;
 	struct iovec part = {&byte, 1};
 	struct msghdr message = {
-	        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+		.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
 	int descriptor = -1;
 	if (recvmsg(socket_fd, &message, MSG_DONTWAIT) == 1 && CMSG_FIRSTHDR(&message))
 		memcpy(&descriptor, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof descriptor);
@@ -328,8 +328,8 @@ static bool hold_bind_mount(void)
 		return false;
 	snprintf(map, sizeof map, "0 %u 1", uid);
 	bool is_mounted = write_text("/proc/self/uid_map", map) &&
-	                  mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
-	                  mount(path, own_name, NULL, MS_BIND, NULL) == 0;
+			  mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+			  mount(path, own_name, NULL, MS_BIND, NULL) == 0;
 	return is_mounted && drop_ordinary();
 }
 
@@ -435,29 +435,29 @@ static const struct {
 	const char *name;
 	bool (*hold)(void);
 } attacks[] = {
-        {"vmsplice pin", hold_pin},
-        {"vmsplice pin of the last page", hold_last_page},
-        {"pinned pages beyond the end", hold_beyond_end},
-        {"io_uring registered buffer", hold_ring_buffer},
-        {"io_uring registered file", hold_ring_file},
-        {"descriptor in flight", hold_in_flight},
-        {"mapped and closed", hold_mapping},
-        {"inherited by a grandchild", hold_in_grandchild},
-        {"O_PATH of the removed link", hold_path},
-        {"O_PATH of the file", hold_path},
-        {"late mapper by path", hold_late_mapper},
-        {"chmod and link", hold_link},
-        {"file lease", hold_file_lease},
-        {"open with mode 3", hold_mode_3},
-        {"bind mount", hold_bind_mount},
-        {"pin during the proof", hold_pin_during_proof},
-        {"chmod spinner", hold_chmod_spinner},
-        {"swapped name", hold_swapped_name},
-        {"truncated down", hold_truncated_down},
-        {"truncated up", hold_truncated_up},
-        {"punched holes", hold_punched},
-        {"open for reading", hold_reader},
-        {"inotify watch", hold_inotify},
+	{"vmsplice pin", hold_pin},
+	{"vmsplice pin of the last page", hold_last_page},
+	{"pinned pages beyond the end", hold_beyond_end},
+	{"io_uring registered buffer", hold_ring_buffer},
+	{"io_uring registered file", hold_ring_file},
+	{"descriptor in flight", hold_in_flight},
+	{"mapped and closed", hold_mapping},
+	{"inherited by a grandchild", hold_in_grandchild},
+	{"O_PATH of the removed link", hold_path},
+	{"O_PATH of the file", hold_path},
+	{"late mapper by path", hold_late_mapper},
+	{"chmod and link", hold_link},
+	{"file lease", hold_file_lease},
+	{"open with mode 3", hold_mode_3},
+	{"bind mount", hold_bind_mount},
+	{"pin during the proof", hold_pin_during_proof},
+	{"chmod spinner", hold_chmod_spinner},
+	{"swapped name", hold_swapped_name},
+	{"truncated down", hold_truncated_down},
+	{"truncated up", hold_truncated_up},
+	{"punched holes", hold_punched},
+	{"open for reading", hold_reader},
+	{"inotify watch", hold_inotify},
 };
 
 /* ---- the look ---- */
@@ -527,7 +527,7 @@ static void look(void)
 	if (path)
 		is_read = try_name(path) || is_read;
 	printf("{\"ok\":true,\"secret\":%s,\"opened\":%s}\n", is_read ? "true" : "false",
-	        is_opened_later ? "true" : "false");
+		is_opened_later ? "true" : "false");
 }
 
 static void let_go(void)
@@ -621,7 +621,7 @@ static void run_command(char *line)
 	} else if (strcmp(words[0], "let-go") == 0) {
 		let_go();
 	} else if (strcmp(words[0], "fill") == 0 && words[1] &&
-	           start_with(open(words[1], O_RDWR | O_CLOEXEC))) {
+		   start_with(open(words[1], O_RDWR | O_CLOEXEC))) {
 		soil(SECRET);
 		puts("{\"ok\":true}");
 	} else {

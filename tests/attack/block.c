@@ -67,7 +67,7 @@ static void *map(void *argument)
 		sched_setscheduler(0, SCHED_IDLE, &(struct sched_param){0});
 	for (;;) {
 		void *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-		        MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+			MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 		if (start != MAP_FAILED)
 			munmap(start, bytes);
 	}
@@ -88,9 +88,9 @@ static int make_unanswered_memory(void)
 	page_size = (size_t)sysconf(_SC_PAGESIZE);
 	memory = mmap(NULL, page_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	struct uffdio_register range = {
-	        .range = {(unsigned long)memory, page_size}, .mode = UFFDIO_REGISTER_MODE_MISSING};
+		.range = {(unsigned long)memory, page_size}, .mode = UFFDIO_REGISTER_MODE_MISSING};
 	if (fd < 0 || memory == MAP_FAILED || ioctl(fd, UFFDIO_API, &api) < 0 ||
-	        ioctl(fd, UFFDIO_REGISTER, &range) < 0)
+		ioctl(fd, UFFDIO_REGISTER, &range) < 0)
 		return -errno;
 	return 0;
 }

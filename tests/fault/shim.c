@@ -157,24 +157,24 @@ static const struct {
 	const char *name;
 	int number;
 } errors[] = {
-        {"EACCES", EACCES},
-        {"EAGAIN", EAGAIN},
-        {"EBUSY", EBUSY},
-        {"EINTR", EINTR},
-        {"EINVAL", EINVAL},
-        {"EIO", EIO},
-        {"EMFILE", EMFILE},
-        {"EMLINK", EMLINK},
-        {"ENFILE", ENFILE},
-        {"ENOMEM", ENOMEM},
-        {"ENOBUFS", ENOBUFS},
-        {"ENOENT", ENOENT},
-        {"ENOSPC", ENOSPC},
-        {"EPERM", EPERM},
-        {"EPIPE", EPIPE},
-        {"EROFS", EROFS},
-        {"ETOOMANYREFS", ETOOMANYREFS},
-        {"EXDEV", EXDEV},
+	{"EACCES", EACCES},
+	{"EAGAIN", EAGAIN},
+	{"EBUSY", EBUSY},
+	{"EINTR", EINTR},
+	{"EINVAL", EINVAL},
+	{"EIO", EIO},
+	{"EMFILE", EMFILE},
+	{"EMLINK", EMLINK},
+	{"ENFILE", ENFILE},
+	{"ENOMEM", ENOMEM},
+	{"ENOBUFS", ENOBUFS},
+	{"ENOENT", ENOENT},
+	{"ENOSPC", ENOSPC},
+	{"EPERM", EPERM},
+	{"EPIPE", EPIPE},
+	{"EROFS", EROFS},
+	{"ETOOMANYREFS", ETOOMANYREFS},
+	{"EXDEV", EXDEV},
 };
 
 static void parse_action(struct rule *rule, const char *word)
@@ -215,7 +215,7 @@ static void parse_rule(const char *line)
 	struct rule rule = {0};
 	char when[48], action[32];
 	int found = sscanf(line, "%47s %15s %127s %15s %47s %31s", rule.id, rule.operation, rule.point,
-	        rule.process, when, action);
+		rule.process, when, action);
 
 	if (found <= 0 || rule.id[0] == '#')
 		return;
@@ -297,14 +297,14 @@ static const char *get_point(const char *path)
 	static const struct {
 		const char *part, *point;
 	} points[] = {
-	        {"/filling/", "filling"},
-	        {"/clean/", "clean"},
-	        {"/leased/", "leased"},
-	        {"/dirty/", "dirty"},
-	        {"/hpz-out/", "out"},
-	        {"/journal.new", "journal.new"},
-	        {"/journal", "journal"},
-	        {"/workers", "workers"},
+		{"/filling/", "filling"},
+		{"/clean/", "clean"},
+		{"/leased/", "leased"},
+		{"/dirty/", "dirty"},
+		{"/hpz-out/", "out"},
+		{"/journal.new", "journal.new"},
+		{"/journal", "journal"},
+		{"/workers", "workers"},
 	};
 
 	for (size_t i = 0; i < sizeof points / sizeof *points; i++)
@@ -385,7 +385,7 @@ static _Noreturn void linger(uint64_t ms, const long arguments[7])
 {
 	sleep_ms(ms);
 	long result = call(arguments[0], arguments[1], arguments[2], arguments[3], arguments[4], arguments[5],
-	        arguments[6]);
+		arguments[6]);
 	if (arguments[0] == SYS_mmap && result != -1)
 		memset((void *)result, 0, (size_t)arguments[2]);
 	_exit(0);
@@ -405,7 +405,7 @@ static long carry_out(struct verdict verdict, const long arguments[7])
 			;
 	}
 	long result = call(arguments[0], arguments[1], arguments[2], arguments[3], arguments[4], arguments[5],
-	        arguments[6]);
+		arguments[6]);
 	if (verdict.kills_after)
 		die();
 	return result;
@@ -421,7 +421,7 @@ static int open_at(int dir, const char *name, int flags, mode_t mode)
 
 	get_path_at(dir, name, path);
 	return (int)CARRY_OUT(
-	        judge("open", get_point(path), path), SYS_openat, dir, (long)name, flags, (long)mode);
+		judge("open", get_point(path), path), SYS_openat, dir, (long)name, flags, (long)mode);
 }
 
 static mode_t get_mode(int flags, va_list arguments)
@@ -459,7 +459,7 @@ EXPORT int mkdirat(int dir, const char *name, mode_t mode)
 
 	get_path_at(dir, name, path);
 	return (int)CARRY_OUT(
-	        judge("mkdir", get_point(path), path), SYS_mkdirat, dir, (long)name, (long)mode);
+		judge("mkdir", get_point(path), path), SYS_mkdirat, dir, (long)name, (long)mode);
 }
 
 /* ---- names ---- */
@@ -472,7 +472,7 @@ EXPORT int renameat2(int from_dir, const char *from, int to_dir, const char *to,
 	get_path_at(to_dir, to, to_path);
 	snprintf(point, sizeof point, "%s>%s", get_point(from_path), get_point(to_path));
 	return (int)CARRY_OUT(judge("rename", point, from_path), SYS_renameat2, from_dir, (long)from, to_dir,
-	        (long)to, (long)flags);
+		(long)to, (long)flags);
 }
 
 EXPORT int renameat(int from_dir, const char *from, int to_dir, const char *to)
@@ -491,7 +491,7 @@ EXPORT int linkat(int from_dir, const char *from, int to_dir, const char *to, in
 
 	get_path_at(to_dir, to, path);
 	return (int)CARRY_OUT(judge("link", get_point(path), path), SYS_linkat, from_dir, (long)from, to_dir,
-	        (long)to, flags);
+		(long)to, flags);
 }
 
 EXPORT int unlinkat(int dir, const char *name, int flags)
@@ -526,7 +526,7 @@ EXPORT int fchownat(int dir, const char *name, uid_t uid, gid_t gid, int flags)
 
 	get_path_at(dir, name, path);
 	return (int)CARRY_OUT(judge("chown", get_point(path), path), SYS_fchownat, dir, (long)name, (long)uid,
-	        (long)gid, flags);
+		(long)gid, flags);
 }
 
 EXPORT int fchmod(int fd, mode_t mode)
@@ -543,7 +543,7 @@ EXPORT int fchmodat(int dir, const char *name, mode_t mode, int flags)
 
 	get_path_at(dir, name, path);
 	return (int)CARRY_OUT(
-	        judge("chmod", get_point(path), path), SYS_fchmodat, dir, (long)name, (long)mode);
+		judge("chmod", get_point(path), path), SYS_fchmodat, dir, (long)name, (long)mode);
 }
 
 /* ---- contents ---- */
@@ -555,7 +555,7 @@ EXPORT int fchmodat(int dir, const char *name, mode_t mode, int flags)
 		get_fd_path(fd, path);                                                                       \
 		const char *point = mode & FALLOC_FL_PUNCH_HOLE ? "punch" : get_point(path);                 \
 		return (int)CARRY_OUT(judge("fallocate", point, path), SYS_fallocate, fd, mode,              \
-		        (long)offset, (long)length);                                                         \
+			(long)offset, (long)length);                                                         \
 	}
 DEFINE_FALLOCATE(fallocate)
 DEFINE_FALLOCATE(fallocate64)
@@ -566,14 +566,14 @@ DEFINE_FALLOCATE(fallocate64)
 		char path[PATH_MAX_];                                                                        \
 		get_fd_path(fd, path);                                                                       \
 		return (int)CARRY_OUT(                                                                       \
-		        judge("truncate", get_point(path), path), SYS_ftruncate, fd, (long)length);          \
+			judge("truncate", get_point(path), path), SYS_ftruncate, fd, (long)length);          \
 	}
 DEFINE_FTRUNCATE(ftruncate)
 DEFINE_FTRUNCATE(ftruncate64)
 
 #define DEFINE_MMAP(function)                                                                                \
 	EXPORT void *function(                                                                               \
-	        void *address, size_t length, int protection, int flags, int fd, off64_t offset)             \
+		void *address, size_t length, int protection, int flags, int fd, off64_t offset)             \
 	{                                                                                                    \
 		char path[PATH_MAX_] = "";                                                                   \
 		struct verdict verdict = {0};                                                                \
@@ -582,7 +582,7 @@ DEFINE_FTRUNCATE(ftruncate64)
 			verdict = judge("mmap", get_point(path), path);                                      \
 		}                                                                                            \
 		return (void *)CARRY_OUT(verdict, SYS_mmap, (long)address, (long)length, protection, flags,  \
-		        fd, (long)offset);                                                                   \
+			fd, (long)offset);                                                                   \
 	}
 DEFINE_MMAP(mmap)
 DEFINE_MMAP(mmap64)
@@ -599,7 +599,7 @@ static struct verdict judge_write(int fd)
 	EXPORT ssize_t function(int fd, const void *bytes, size_t length, off64_t offset)                    \
 	{                                                                                                    \
 		return CARRY_OUT(                                                                            \
-		        judge_write(fd), SYS_pwrite64, fd, (long)bytes, (long)length, (long)offset);         \
+			judge_write(fd), SYS_pwrite64, fd, (long)bytes, (long)length, (long)offset);         \
 	}
 DEFINE_PWRITE(pwrite)
 DEFINE_PWRITE(pwrite64)

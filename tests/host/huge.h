@@ -83,7 +83,7 @@ static inline void huge_open(uint64_t wanted, uint64_t least)
 	atexit(huge_close);
 	uint64_t free_pages = huge_count_free();
 	if (free_pages < wanted &&
-	        host_add_nr(&huge.host, 0, HUGE_PAGE, (int64_t)(wanted - free_pages), &before, &after) == 0)
+		host_add_nr(&huge.host, 0, HUGE_PAGE, (int64_t)(wanted - free_pages), &before, &after) == 0)
 		huge.raised = after - before;
 	huge.pages = MIN(huge_count_free(), wanted);
 	if (huge.pages < least) {

@@ -21,13 +21,13 @@ static struct segment_store *open_store(void *user)
 static void run_model(uint64_t seed, void *user)
 {
 	const struct model_place place = {
-	        .host = &huge.host,
-	        .page_size = HUGE_PAGE,
-	        .pages_max = huge.pages -
-	                     4, /* a collision's obstacle takes none; this is for others on the machine */
-	        .is_real = true,
-	        .run_dir = run_dir,
-	        .open_store = open_store,
+		.host = &huge.host,
+		.page_size = HUGE_PAGE,
+		.pages_max = huge.pages -
+			     4, /* a collision's obstacle takes none; this is for others on the machine */
+		.is_real = true,
+		.run_dir = run_dir,
+		.open_store = open_store,
 	};
 	char name[PATH_MAX];
 
@@ -46,7 +46,7 @@ int main(int argc, char **argv)
 	arg_count = argc;
 	args = argv;
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_model),
+		cmocka_unit_test(test_model),
 	};
 	huge_open(PAGES, 32);
 	temp_make(run_dir);

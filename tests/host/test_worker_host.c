@@ -18,11 +18,11 @@ static uint64_t last_id;
 static struct worker_job make_job(enum worker_op op, uint64_t length)
 {
 	return (struct worker_job){.id = ++last_id,
-	        .op = op,
-	        .page_size = HUGE_PAGE,
-	        .length = length,
-	        .max_links = 1,
-	        .method = (int32_t)zero_method_count - 1};
+		.op = op,
+		.page_size = HUGE_PAGE,
+		.length = length,
+		.max_links = 1,
+		.method = (int32_t)zero_method_count - 1};
 }
 
 static struct worker_done run_in_dir(const struct worker_job *job, int fd, int dir)
@@ -137,8 +137,8 @@ static void test_clear(void **state)
 		int fd = make_file(6);
 		write_pattern(fd, 6);
 		assert_int_equal(
-		        fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 2 * HUGE_PAGE, HUGE_PAGE),
-		        0);
+			fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 2 * HUGE_PAGE, HUGE_PAGE),
+			0);
 		struct worker_done done = run(&job, fd);
 		assert_int_equal(done.error, 0);
 		assert_int_equal(done.bytes, 6 * HUGE_PAGE);
@@ -298,12 +298,12 @@ static void test_probe(void **state)
 	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
 	struct iovec part = {(char[]){"x"}, 1};
 	assert_int_equal(sendmsg(pair[0],
-	                         &(struct msghdr){.msg_iov = &part,
-	                                 .msg_iovlen = 1,
-	                                 .msg_control = &in_flight,
-	                                 .msg_controllen = sizeof in_flight.bytes},
-	                         0),
-	        1);
+				 &(struct msghdr){.msg_iov = &part,
+					 .msg_iovlen = 1,
+					 .msg_control = &in_flight,
+					 .msg_controllen = sizeof in_flight.bytes},
+				 0),
+		1);
 	close(other);
 	assert_int_equal(probe(fd), PROOF_IN_USE);
 	close(pair[0]);
@@ -491,20 +491,20 @@ static void test_is_opened(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_fill),
-	        cmocka_unit_test(test_fill_beyond_what_there_is),
-	        cmocka_unit_test(test_clear),
-	        cmocka_unit_test(test_clear_without_pages),
-	        cmocka_unit_test(test_resume),
-	        cmocka_unit_test(test_cut_while_cleared),
-	        cmocka_unit_test(test_trim),
-	        cmocka_unit_test(test_probe),
-	        cmocka_unit_test(test_probe_of_memfd),
-	        cmocka_unit_test(test_probe_of_another_file),
-	        cmocka_unit_test(test_shield),
-	        cmocka_unit_test(test_shield_order),
-	        cmocka_unit_test(test_store),
-	        cmocka_unit_test(test_is_opened),
+		cmocka_unit_test(test_fill),
+		cmocka_unit_test(test_fill_beyond_what_there_is),
+		cmocka_unit_test(test_clear),
+		cmocka_unit_test(test_clear_without_pages),
+		cmocka_unit_test(test_resume),
+		cmocka_unit_test(test_cut_while_cleared),
+		cmocka_unit_test(test_trim),
+		cmocka_unit_test(test_probe),
+		cmocka_unit_test(test_probe_of_memfd),
+		cmocka_unit_test(test_probe_of_another_file),
+		cmocka_unit_test(test_shield),
+		cmocka_unit_test(test_shield_order),
+		cmocka_unit_test(test_store),
+		cmocka_unit_test(test_is_opened),
 	};
 	huge_open(PAGES, PAGES);
 	return cmocka_run_group_tests_name("worker_host", tests, NULL, NULL);

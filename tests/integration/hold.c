@@ -103,8 +103,8 @@ static void succeed(void)
 static void print_lease(void)
 {
 	printf("{\"ok\":true,\"id\":%llu,\"size\":%llu,\"asked\":%llu,\"pid\":%d,\"segments\":[",
-	        (unsigned long long)lease_id, (unsigned long long)hpz_lease_get_size(lease),
-	        (unsigned long long)hpz_lease_get_asked(lease), (int)getpid());
+		(unsigned long long)lease_id, (unsigned long long)hpz_lease_get_size(lease),
+		(unsigned long long)hpz_lease_get_asked(lease), (int)getpid());
 	for (size_t i = 0; i < hpz_lease_get_segment_count(lease); i++) {
 		struct hpz_segment segment = {.struct_size = sizeof(segment)};
 		struct stat status = {0};
@@ -115,9 +115,9 @@ static void print_lease(void)
 			fstat(fds[i], &status);
 		printf("%s{\"size\":%llu,\"page_size\":%llu,\"node\":%d,\"generation\":%llu,\"inode\":%llu,"
 		       "\"path\":",
-		        i ? "," : "", (unsigned long long)segment.size, (unsigned long long)segment.page_size,
-		        segment.node, (unsigned long long)segment.generation,
-		        (unsigned long long)status.st_ino);
+			i ? "," : "", (unsigned long long)segment.size, (unsigned long long)segment.page_size,
+			segment.node, (unsigned long long)segment.generation,
+			(unsigned long long)status.st_ino);
 		print_string(segment.path);
 		putchar('}');
 	}
@@ -211,7 +211,7 @@ static void do_check_zero(const char *argument)
 	for (size_t i = first; i < memory_length; i++)
 		dirty += memory[i] != 0;
 	printf("{\"ok\":true,\"equal\":%s,\"bytes\":%zu,\"dirty\":%zu", dirty ? "false" : "true",
-	        memory_length, dirty);
+		memory_length, dirty);
 	if (dirty)
 		printf(",\"offset\":%zu,\"value\":%u", first, memory[first]);
 	puts("}");
@@ -321,7 +321,7 @@ static void do_loop_punch(const char *argument)
 	}
 	do {
 		if (fallocate(fds[0], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, status.st_size) < 0 ||
-		        fallocate(fds[0], 0, 0, status.st_size) < 0)
+			fallocate(fds[0], 0, 0, status.st_size) < 0)
 			failures++;
 		rounds++;
 	} while (!wait_for_input(0));
@@ -428,8 +428,8 @@ static void answer_times(uint64_t *times, unsigned count)
 	qsort(times, count, sizeof(times[0]), compare_numbers);
 	printf("{\"ok\":true,\"rounds\":%u,\"median_ns\":%llu,\"p90_ns\":%llu,\"p99_ns\":%llu,"
 	       "\"max_ns\":%llu}\n",
-	        count, (unsigned long long)times[count / 2], (unsigned long long)times[count * 9 / 10],
-	        (unsigned long long)times[count * 99 / 100], (unsigned long long)times[count - 1]);
+		count, (unsigned long long)times[count / 2], (unsigned long long)times[count * 9 / 10],
+		(unsigned long long)times[count * 99 / 100], (unsigned long long)times[count - 1]);
 }
 
 /* time-leases SIZE ROUNDS: leases and releases; the time of the lease call alone. */
@@ -501,26 +501,26 @@ static const struct command {
 	void (*run)(const char *argument);
 	enum need need;
 } commands[] = {
-        {"map", "", do_map, NEED_HPZ},
-        {"check-zero", "", do_check_zero, NEED_MEMORY},
-        {"fill", "TENANT", do_fill, NEED_MEMORY},
-        {"verify", "TENANT", do_verify, NEED_MEMORY},
-        {"loop-verify", "TENANT [PAUSE_MS]", do_loop_verify, NEED_MEMORY},
-        {"unmap", "", do_unmap, NEED_MEMORY},
-        {"close", "", do_close, NEED_NOTHING},
-        {"touch", "OFFSET", do_touch, NEED_MEMORY},
-        {"punch", "OFFSET LENGTH", do_punch, NEED_FILE},
-        {"allocate", "OFFSET LENGTH", do_allocate, NEED_FILE},
-        {"truncate", "LENGTH", do_truncate, NEED_FILE},
-        {"loop-punch", "", do_loop_punch, NEED_FILE},
-        {"pin", "OFFSET", do_pin, NEED_MEMORY},
-        {"hold-name", "[PATH]", do_hold_name, NEED_NOTHING},
-        {"setlease", "", do_setlease, NEED_FILE},
-        {"reopen", "", do_reopen, NEED_FILE},
-        {"release", "[wait]", do_release, NEED_HPZ},
-        {"reconnect", "", do_reconnect, NEED_HPZ},
-        {"time-leases", "SIZE ROUNDS", do_time_leases, NEED_HPZ},
-        {"time-status", "ROUNDS", do_time_status, NEED_HPZ},
+	{"map", "", do_map, NEED_HPZ},
+	{"check-zero", "", do_check_zero, NEED_MEMORY},
+	{"fill", "TENANT", do_fill, NEED_MEMORY},
+	{"verify", "TENANT", do_verify, NEED_MEMORY},
+	{"loop-verify", "TENANT [PAUSE_MS]", do_loop_verify, NEED_MEMORY},
+	{"unmap", "", do_unmap, NEED_MEMORY},
+	{"close", "", do_close, NEED_NOTHING},
+	{"touch", "OFFSET", do_touch, NEED_MEMORY},
+	{"punch", "OFFSET LENGTH", do_punch, NEED_FILE},
+	{"allocate", "OFFSET LENGTH", do_allocate, NEED_FILE},
+	{"truncate", "LENGTH", do_truncate, NEED_FILE},
+	{"loop-punch", "", do_loop_punch, NEED_FILE},
+	{"pin", "OFFSET", do_pin, NEED_MEMORY},
+	{"hold-name", "[PATH]", do_hold_name, NEED_NOTHING},
+	{"setlease", "", do_setlease, NEED_FILE},
+	{"reopen", "", do_reopen, NEED_FILE},
+	{"release", "[wait]", do_release, NEED_HPZ},
+	{"reconnect", "", do_reconnect, NEED_HPZ},
+	{"time-leases", "SIZE ROUNDS", do_time_leases, NEED_HPZ},
+	{"time-status", "ROUNDS", do_time_status, NEED_HPZ},
 };
 
 static void run_command(char *line)
@@ -550,18 +550,18 @@ static void run_command(char *line)
 /* ---- start ---- */
 
 static const struct option options[] = {
-        {"size", required_argument, NULL, 's'},
-        {"page-size", required_argument, NULL, 'p'},
-        {"label", required_argument, NULL, 'l'},
-        {"key", required_argument, NULL, 'k'},
-        {"timeout", required_argument, NULL, 't'},
-        {"unbound", no_argument, NULL, 'u'},
-        {"reopenable", no_argument, NULL, 'r'},
-        {"path", no_argument, NULL, 'P'},
-        {"open", required_argument, NULL, 'o'},
-        {"no-map", no_argument, NULL, 'n'},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
+	{"size", required_argument, NULL, 's'},
+	{"page-size", required_argument, NULL, 'p'},
+	{"label", required_argument, NULL, 'l'},
+	{"key", required_argument, NULL, 'k'},
+	{"timeout", required_argument, NULL, 't'},
+	{"unbound", no_argument, NULL, 'u'},
+	{"reopenable", no_argument, NULL, 'r'},
+	{"path", no_argument, NULL, 'P'},
+	{"open", required_argument, NULL, 'o'},
+	{"no-map", no_argument, NULL, 'n'},
+	{"help", no_argument, NULL, 'h'},
+	{NULL, 0, NULL, 0},
 };
 
 static void print_help(void)
@@ -603,7 +603,7 @@ static void take_descriptors(void)
 
 		if (hpz_lease_get_segment(lease, i, &segment) == HPZ_OK)
 			fd = segment.fd >= 0 ? fcntl(segment.fd, F_DUPFD_CLOEXEC, 3)
-			                     : open(segment.path, O_RDWR | O_CLOEXEC);
+					     : open(segment.path, O_RDWR | O_CLOEXEC);
 		if (fd >= 0)
 			fds[fd_count++] = fd;
 	}

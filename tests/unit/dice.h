@@ -46,7 +46,7 @@ static inline bool dice_chance(struct dice *dice, unsigned percent)
 
 /* The seed that the command line names, or `fixed` of them and one of this moment: calls back with each. */
 static inline void dice_for_each_seed(
-        int argc, char **argv, uint64_t fixed, void (*callback)(uint64_t seed, void *user), void *user)
+	int argc, char **argv, uint64_t fixed, void (*callback)(uint64_t seed, void *user), void *user)
 {
 	if (argc > 1) {
 		callback(strtoull(argv[1], NULL, 0), user);

@@ -112,7 +112,7 @@ static inline void fake_join(struct fake *fake)
 static inline void fake_expect(struct fake *fake, uint16_t op, void *payload, size_t size)
 {
 	int r = frame_receive(
-	        fake->sock, fake->request, sizeof(fake->request), &fake->request_length, NULL, 0, NULL);
+		fake->sock, fake->request, sizeof(fake->request), &fake->request_length, NULL, 0, NULL);
 
 	if (r != FRAME_OK) {
 		fake_fail(fake, "no request came");
@@ -128,7 +128,7 @@ static inline void fake_expect(struct fake *fake, uint16_t op, void *payload, si
 static inline void fake_expect_end(struct fake *fake)
 {
 	if (frame_receive(fake->sock, fake->request, sizeof(fake->request), &fake->request_length, NULL, 0,
-	            NULL) != FRAME_EOF)
+		    NULL) != FRAME_EOF)
 		fake_fail(fake, "the client did not close");
 }
 
@@ -144,7 +144,7 @@ static inline void fake_expect_silence(struct fake *fake)
 
 /* A message as it is, whatever is in it. */
 static inline void fake_send(
-        struct fake *fake, const void *message, size_t length, const int *fds, size_t fd_count)
+	struct fake *fake, const void *message, size_t length, const int *fds, size_t fd_count)
 {
 	if (frame_send(fake->sock, message, length, fds, fd_count))
 		fake_fail(fake, "cannot send");
@@ -152,7 +152,7 @@ static inline void fake_send(
 
 /* A well-formed head and `size` bytes behind it. */
 static inline void fake_reply(struct fake *fake, uint16_t op, uint32_t error, const void *payload,
-        size_t size, const int *fds, size_t fd_count)
+	size_t size, const int *fds, size_t fd_count)
 {
 	uint8_t *message = malloc(sizeof(struct hpz_wire_head) + size);
 	size_t length = proto_set_head(message, op, fake->id, true, error, (uint32_t)fd_count, size);
@@ -164,7 +164,7 @@ static inline void fake_reply(struct fake *fake, uint16_t op, uint32_t error, co
 }
 
 static inline void fake_reply_error(
-        struct fake *fake, uint16_t op, uint32_t error, uint32_t leases, const char *text)
+	struct fake *fake, uint16_t op, uint32_t error, uint32_t leases, const char *text)
 {
 	struct hpz_wire_error refusal = {.size = sizeof(refusal), .leases = leases};
 
@@ -175,14 +175,14 @@ static inline void fake_reply_error(
 static inline struct hpz_wire_hello fake_get_hello(void)
 {
 	return (struct hpz_wire_hello){
-	        .size = sizeof(struct hpz_wire_hello),
-	        .magic = HPZ_WIRE_MAGIC,
-	        .version = HPZ_WIRE_VERSION,
-	        .compat = HPZ_WIRE_COMPAT,
-	        .max_message = HPZ_WIRE_MAX_MESSAGE,
-	        .max_request = HPZ_WIRE_MAX_REQUEST,
-	        .max_descriptors = HPZ_WIRE_MAX_FDS,
-	        .program = "9.9.9",
+		.size = sizeof(struct hpz_wire_hello),
+		.magic = HPZ_WIRE_MAGIC,
+		.version = HPZ_WIRE_VERSION,
+		.compat = HPZ_WIRE_COMPAT,
+		.max_message = HPZ_WIRE_MAX_MESSAGE,
+		.max_request = HPZ_WIRE_MAX_REQUEST,
+		.max_descriptors = HPZ_WIRE_MAX_FDS,
+		.program = "9.9.9",
 	};
 }
 
@@ -237,18 +237,18 @@ struct fake_leased {
 static inline void fake_make_leased(const struct fake_lease *lease, struct fake_leased *leased)
 {
 	*leased = (struct fake_leased){.leased = {.size = sizeof(leased->leased),
-	                                       .segments = (uint32_t)lease->count,
-	                                       .id = FAKE_LEASE_ID,
-	                                       .deliver = lease->deliver}};
+					       .segments = (uint32_t)lease->count,
+					       .id = FAKE_LEASE_ID,
+					       .deliver = lease->deliver}};
 	for (size_t i = 0; i < lease->count; i++) {
 		const struct fake_segment *from = &lease->segments[i];
 		struct hpz_wire_segment *segment = &leased->segments[i];
 		*segment = (struct hpz_wire_segment){.size = sizeof(*segment),
-		        .record = HPZ_RECORD_SEGMENT,
-		        .page_size = from->page_size,
-		        .bytes = from->bytes,
-		        .generation = 3 + i,
-		        .descriptor = -1};
+			.record = HPZ_RECORD_SEGMENT,
+			.page_size = from->page_size,
+			.bytes = from->bytes,
+			.generation = 3 + i,
+			.descriptor = -1};
 		memcpy(segment->path, from->path, sizeof(segment->path));
 		leased->leased.given += from->bytes;
 		if (from->fd >= 0) {
@@ -262,8 +262,8 @@ static inline void fake_make_leased(const struct fake_lease *lease, struct fake_
 static inline void fake_send_leased(struct fake *fake, uint16_t op, const struct fake_leased *leased)
 {
 	fake_reply(fake, op, 0, leased,
-	        sizeof(leased->leased) + leased->leased.segments * sizeof(leased->segments[0]), leased->fds,
-	        leased->fd_count);
+		sizeof(leased->leased) + leased->leased.segments * sizeof(leased->segments[0]), leased->fds,
+		leased->fd_count);
 }
 
 /* Takes a request for memory and answers it. */

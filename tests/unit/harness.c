@@ -47,7 +47,7 @@ static void on_checked(void *user)
 static void know_facts(void)
 {
 	const struct journal_facts facts = {
-	        .size = sizeof facts, .page_size = STORE_PAGE, .unlinked_names = 1};
+		.size = sizeof facts, .page_size = STORE_PAGE, .unlinked_names = 1};
 	prover_read_record(harness.prover, JOURNAL_FACTS, &facts, sizeof facts);
 }
 
@@ -71,15 +71,15 @@ void harness_open(void (*send)(struct session *session, struct request_reply *re
 	know_facts();
 	assert_int_equal(lease_init_table(&harness.leases), 0);
 	assert_int_equal(handoff_init(&harness.loop, harness.crew, harness.prover, &harness.leases, &handoff,
-	                         &harness.handoff),
-	        0);
+				 &harness.handoff),
+		0);
 	reconcile_init(&harness.reconcile, &harness.loop, store_get_host(), harness.crew, harness.prover,
-	        harness.handoff, &harness.leases, &reconcile);
+		harness.handoff, &harness.leases, &reconcile);
 	harness.reconcile.stores = &harness.stores;
 	books_init(&harness.books, &harness.loop, &harness.reconcile, on_checked, NULL);
 	request_init(&harness.requests, &harness.loop, store_get_host(), &harness.config, harness.crew,
-	        &harness.leases, harness.handoff, &harness.reconcile, &harness.books,
-	        send ? send : session_send);
+		&harness.leases, harness.handoff, &harness.reconcile, &harness.books,
+		send ? send : session_send);
 	assert_int_equal(journal_open(harness.dir, BOOT_ID, on_record, NULL, NULL, &harness.journal), 0);
 	prover_set_journal(harness.prover, harness.journal);
 	assert_int_equal(lease_finish_adoption(&harness.leases, harness.journal), 0);
@@ -215,7 +215,7 @@ unsigned harness_count_fds(void)
 /* ---- messages ---- */
 
 struct message *harness_make(
-        struct message *message, uint16_t op, uint64_t id, const void *payload, size_t size)
+	struct message *message, uint16_t op, uint64_t id, const void *payload, size_t size)
 {
 	message->length = proto_set_head(message->bytes, op, id, false, 0, 0, size);
 	memcpy(HARNESS_PAYLOAD(message), payload, size);
@@ -225,14 +225,14 @@ struct message *harness_make(
 struct message *harness_make_hello(struct message *message)
 {
 	struct hpz_wire_hello hello = {
-	        .size = sizeof hello,
-	        .magic = HPZ_WIRE_MAGIC,
-	        .version = HPZ_WIRE_VERSION,
-	        .compat = HPZ_WIRE_COMPAT,
-	        .max_message = HPZ_WIRE_MAX_MESSAGE,
-	        .max_request = HPZ_WIRE_MAX_REQUEST,
-	        .max_descriptors = HPZ_WIRE_MAX_FDS,
-	        .program = "test",
+		.size = sizeof hello,
+		.magic = HPZ_WIRE_MAGIC,
+		.version = HPZ_WIRE_VERSION,
+		.compat = HPZ_WIRE_COMPAT,
+		.max_message = HPZ_WIRE_MAX_MESSAGE,
+		.max_request = HPZ_WIRE_MAX_REQUEST,
+		.max_descriptors = HPZ_WIRE_MAX_FDS,
+		.program = "test",
 	};
 	return harness_make(message, HPZ_OP_HELLO, 1, &hello, sizeof hello);
 }
@@ -246,13 +246,13 @@ struct message *harness_make_empty(struct message *message, uint16_t op, uint64_
 struct hpz_wire_lease harness_get_lease(uint64_t pages, int64_t timeout_ms)
 {
 	return (struct hpz_wire_lease){
-	        .size = sizeof(struct hpz_wire_lease),
-	        .bytes = pages * STORE_PAGE,
-	        .node = -1,
-	        .deliver = HPZ_DELIVER_PATH,
-	        .timeout_ms = timeout_ms,
-	        .owner_uid = geteuid(), /* any user may run this */
-	        .owner_gid = getegid(),
+		.size = sizeof(struct hpz_wire_lease),
+		.bytes = pages * STORE_PAGE,
+		.node = -1,
+		.deliver = HPZ_DELIVER_PATH,
+		.timeout_ms = timeout_ms,
+		.owner_uid = geteuid(), /* any user may run this */
+		.owner_gid = getegid(),
 	};
 }
 
@@ -285,8 +285,8 @@ const char *harness_expect_error(const struct message *message, uint16_t op, uin
 	assert_int_equal(head.id, id);
 	assert_int_equal(head.descriptors, 0);
 	assert_int_equal(proto_get_struct(message->bytes + sizeof head, message->length - sizeof head,
-	                         &refusal, sizeof refusal, &used),
-	        0);
+				 &refusal, sizeof refusal, &used),
+		0);
 	assert_int_equal(used + sizeof head, message->length);
 	assert_true(proto_is_text(refusal.text, sizeof refusal.text));
 	proto_get_text(refusal.text, sizeof refusal.text, text);
@@ -300,7 +300,7 @@ void harness_expect_ok(const struct message *message, uint16_t op, uint64_t id)
 
 	if (head.error)
 		fail_msg("op %u: error %u: %s", op, head.error,
-		        harness_expect_error(message, op, id, (int)head.error));
+			harness_expect_error(message, op, id, (int)head.error));
 	assert_int_equal(head.op, op);
 	assert_int_equal(head.id, id);
 }
@@ -321,7 +321,7 @@ int harness_connect(void)
 	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
 	assert_int_equal(session_get_user(pair[1], &peer), 0);
 	assert_int_equal(
-	        session_open(&harness.requests, pair[1], &peer, on_session_closed, NULL, &session), 0);
+		session_open(&harness.requests, pair[1], &peer, on_session_closed, NULL, &session), 0);
 	harness.requests.connections++;
 	return pair[0];
 }
@@ -342,7 +342,7 @@ static bool has_received(void *user)
 	struct message *message = receiving->message;
 
 	receiving->result = frame_receive(
-	        receiving->sock, message->bytes, sizeof message->bytes, &message->length, NULL, 0, NULL);
+		receiving->sock, message->bytes, sizeof message->bytes, &message->length, NULL, 0, NULL);
 	return receiving->result != -EAGAIN;
 }
 

@@ -58,7 +58,7 @@ struct message {
 
 /* head and payload; returns the message. */
 struct message *harness_make(
-        struct message *message, uint16_t op, uint64_t id, const void *payload, size_t size);
+	struct message *message, uint16_t op, uint64_t id, const void *payload, size_t size);
 struct message *harness_make_hello(struct message *message);
 struct message *harness_make_empty(struct message *message, uint16_t op, uint64_t id);
 struct message *harness_make_lease(struct message *message, uint64_t id, uint64_t pages, int64_t timeout_ms);

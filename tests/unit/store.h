@@ -71,16 +71,16 @@ static inline const struct host *store_get_host(void)
 	static int32_t node = 0;
 	static uint64_t page_size = STORE_PAGE;
 	static const struct host host = {.root = (char *)"/nonexistent",
-	        .nodes = &node,
-	        .node_count = 1,
-	        .page_sizes = &page_size,
-	        .page_size_count = 1};
+		.nodes = &node,
+		.node_count = 1,
+		.page_sizes = &page_size,
+		.page_size_count = 1};
 	return &host;
 }
 
 /* A file of node 0 as an earlier hpzd may have left it. */
 static inline void store_put(
-        const char *dir, const char *where, const char *name, uint64_t pages, uint64_t allocated)
+	const char *dir, const char *where, const char *name, uint64_t pages, uint64_t allocated)
 {
 	char path[PATH_MAX], file[128];
 

@@ -8,31 +8,31 @@
 
 /* What most of the tables below decide by; text, so that it is read as the daemon reads it. */
 static const char text[] = "[access staff]\n"
-                           "groups = 50\n"
-                           "allow = status lease\n"
-                           "quota_bytes = 1G\n"
-                           "quota_leases = 2\n"
-                           "[access rest]\n"
-                           "users = *\n"
-                           "allow = none\n"
-                           "[access eve]\n"
-                           "users = 1002\n"
-                           "groups = 50\n"
-                           "allow = lease\n"
-                           "quota_bytes = 0\n"
-                           "max_connections = 0\n"
-                           "max_requests = 1\n"
-                           "[access ops]\n"
-                           "users = 1003 1002\n"
-                           "groups = 60\n"
-                           "allow = admin\n"
-                           "max_connections = 3\n"
-                           "[access wrong]\n"
-                           "users = 0\n"
-                           "allow = none\n"
-                           "quota_leases = 0\n"
-                           "max_connections = 0\n"
-                           "max_requests = 0\n";
+			   "groups = 50\n"
+			   "allow = status lease\n"
+			   "quota_bytes = 1G\n"
+			   "quota_leases = 2\n"
+			   "[access rest]\n"
+			   "users = *\n"
+			   "allow = none\n"
+			   "[access eve]\n"
+			   "users = 1002\n"
+			   "groups = 50\n"
+			   "allow = lease\n"
+			   "quota_bytes = 0\n"
+			   "max_connections = 0\n"
+			   "max_requests = 1\n"
+			   "[access ops]\n"
+			   "users = 1003 1002\n"
+			   "groups = 60\n"
+			   "allow = admin\n"
+			   "max_connections = 3\n"
+			   "[access wrong]\n"
+			   "users = 0\n"
+			   "allow = none\n"
+			   "quota_leases = 0\n"
+			   "max_connections = 0\n"
+			   "max_requests = 0\n";
 
 static struct config config, empty;
 
@@ -72,17 +72,17 @@ static void test_section(void **state)
 		uint32_t uid, gid, other_gid;
 		const char *section; /* NULL: none */
 	} table[] = {
-	        {1000, 50, 0, "staff"},   /* primary group */
-	        {1000, 100, 50, "staff"}, /* supplementary group, the last of them */
-	        {1000, 100, 51, "rest"},  /* everybody else */
-	        {1002, 50, 0,
-	                "eve"}, /* a user's own section before that of its group, and the first of two */
-	        {1003, 50, 50, "ops"},         /* the same */
-	        {1004, 60, 50, "staff"},       /* of two sections of its groups the first in the file */
-	        {1004, 60, 0, "ops"},          /* a group before `*`, wherever it stands */
-	        {50, 100, 0, "rest"},          /* a group's number is no user's */
-	        {4294967295u, 100, 0, "rest"}, /* nobody in particular */
-	        {0, 50, 60, NULL},             /* no section is for root */
+		{1000, 50, 0, "staff"},   /* primary group */
+		{1000, 100, 50, "staff"}, /* supplementary group, the last of them */
+		{1000, 100, 51, "rest"},  /* everybody else */
+		{1002, 50, 0,
+			"eve"}, /* a user's own section before that of its group, and the first of two */
+		{1003, 50, 50, "ops"},         /* the same */
+		{1004, 60, 50, "staff"},       /* of two sections of its groups the first in the file */
+		{1004, 60, 0, "ops"},          /* a group before `*`, wherever it stands */
+		{50, 100, 0, "rest"},          /* a group's number is no user's */
+		{4294967295u, 100, 0, "rest"}, /* nobody in particular */
+		{0, 50, 60, NULL},             /* no section is for root */
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(table); i++) {
@@ -101,11 +101,11 @@ static void test_rights(void **state)
 		uint32_t uid, gid;
 		unsigned allowed;
 	} table[] = {
-	        {0, 0, CONFIG_ALLOW_STATUS | CONFIG_ALLOW_LEASE | CONFIG_ALLOW_ADMIN},
-	        {1000, 50, CONFIG_ALLOW_STATUS | CONFIG_ALLOW_LEASE},
-	        {1000, 100, 0},
-	        {1002, 50, CONFIG_ALLOW_LEASE},
-	        {1003, 100, CONFIG_ALLOW_ADMIN},
+		{0, 0, CONFIG_ALLOW_STATUS | CONFIG_ALLOW_LEASE | CONFIG_ALLOW_ADMIN},
+		{1000, 50, CONFIG_ALLOW_STATUS | CONFIG_ALLOW_LEASE},
+		{1000, 100, 0},
+		{1002, 50, CONFIG_ALLOW_LEASE},
+		{1003, 100, CONFIG_ALLOW_ADMIN},
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(table); i++) {
@@ -113,7 +113,7 @@ static void test_rights(void **state)
 		for (unsigned right = CONFIG_ALLOW_STATUS; right <= CONFIG_ALLOW_ADMIN; right <<= 1)
 			assert_int_equal(access_may(&rule, right), (table[i].allowed & right) != 0);
 		assert_int_equal(access_may(&rule, CONFIG_ALLOW_LEASE | CONFIG_ALLOW_ADMIN),
-		        (table[i].allowed & (CONFIG_ALLOW_LEASE | CONFIG_ALLOW_ADMIN)) != 0);
+			(table[i].allowed & (CONFIG_ALLOW_LEASE | CONFIG_ALLOW_ADMIN)) != 0);
 	}
 }
 
@@ -136,20 +136,20 @@ static void test_touch_and_give(void **state)
 		uint32_t uid, gid, other_gid, owner;
 		bool may_touch;
 	} touch[] = {
-	        {0, 0, 0, 1000, true}, {0, 0, 0, UINT32_MAX, true}, {1000, 50, 0, 1000, true},
-	        {1000, 50, 0, 1001, false}, {1000, 50, 0, 0, false}, {1000, 50, 0, UINT32_MAX, false},
-	        {1000, 100, 0, 1000, false}, /* may nothing, not even with its own */
-	        {1003, 100, 0, 1000, true},  /* admin */
+		{0, 0, 0, 1000, true}, {0, 0, 0, UINT32_MAX, true}, {1000, 50, 0, 1000, true},
+		{1000, 50, 0, 1001, false}, {1000, 50, 0, 0, false}, {1000, 50, 0, UINT32_MAX, false},
+		{1000, 100, 0, 1000, false}, /* may nothing, not even with its own */
+		{1003, 100, 0, 1000, true},  /* admin */
 	};
 	static const struct {
 		uint32_t uid, gid, other_gid, file_uid, file_gid;
 		bool may_give;
 	} give[] = {
-	        {0, 0, 0, 1000, 1000, true}, {1000, 50, 0, 1000, 50, true},
-	        {1000, 50, 70, 1000, 70, true},  /* a group of its own */
-	        {1000, 50, 70, 1000, 71, false}, /* somebody else's */
-	        {1000, 50, 70, 1001, 50, false}, {1000, 50, 70, 0, 0, false},
-	        {1003, 100, 0, 64055, 108, true}, /* admin: for libvirt-qemu */
+		{0, 0, 0, 1000, 1000, true}, {1000, 50, 0, 1000, 50, true},
+		{1000, 50, 70, 1000, 70, true},  /* a group of its own */
+		{1000, 50, 70, 1000, 71, false}, /* somebody else's */
+		{1000, 50, 70, 1001, 50, false}, {1000, 50, 70, 0, 0, false},
+		{1003, 100, 0, 64055, 108, true}, /* admin: for libvirt-qemu */
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(touch); i++) {
@@ -171,17 +171,17 @@ static void test_quota(void **state)
 		uint64_t bytes, leases, more;
 		enum access_limit limit;
 	} table[] = {
-	        {1000, 50, 0, 0, G1, ACCESS_FINE}, /* all of it at once */
-	        {1000, 50, 0, 0, G1 + 1, ACCESS_BYTES_REACHED},
-	        {1000, 50, G1 - M1, 1, M1, ACCESS_FINE}, /* the last byte */
-	        {1000, 50, G1 - M1, 1, M1 + 1, ACCESS_BYTES_REACHED},
-	        {1000, 50, G1, 1, 1, ACCESS_BYTES_REACHED}, {1000, 50, M1, 2, M1, ACCESS_LEASES_REACHED},
-	        {1000, 50, 2 * G1, 1, 1, ACCESS_BYTES_REACHED}, /* the quota was lowered below what is out */
-	        {1000, 50, 0, 3, 1, ACCESS_LEASES_REACHED},
-	        {1000, 50, M1, 1, UINT64_MAX, ACCESS_BYTES_REACHED},       /* no overflow */
-	        {1002, 50, 0, 0, 1, ACCESS_BYTES_REACHED},                 /* a quota of nothing */
-	        {1003, 50, 1ull << 60, 1u << 20, 1ull << 60, ACCESS_FINE}, /* no quota */
-	        {0, 50, 1ull << 60, 1u << 20, 1ull << 60, ACCESS_FINE},    /* root, whatever a section says */
+		{1000, 50, 0, 0, G1, ACCESS_FINE}, /* all of it at once */
+		{1000, 50, 0, 0, G1 + 1, ACCESS_BYTES_REACHED},
+		{1000, 50, G1 - M1, 1, M1, ACCESS_FINE}, /* the last byte */
+		{1000, 50, G1 - M1, 1, M1 + 1, ACCESS_BYTES_REACHED},
+		{1000, 50, G1, 1, 1, ACCESS_BYTES_REACHED}, {1000, 50, M1, 2, M1, ACCESS_LEASES_REACHED},
+		{1000, 50, 2 * G1, 1, 1, ACCESS_BYTES_REACHED}, /* the quota was lowered below what is out */
+		{1000, 50, 0, 3, 1, ACCESS_LEASES_REACHED},
+		{1000, 50, M1, 1, UINT64_MAX, ACCESS_BYTES_REACHED},       /* no overflow */
+		{1002, 50, 0, 0, 1, ACCESS_BYTES_REACHED},                 /* a quota of nothing */
+		{1003, 50, 1ull << 60, 1u << 20, 1ull << 60, ACCESS_FINE}, /* no quota */
+		{0, 50, 1ull << 60, 1u << 20, 1ull << 60, ACCESS_FINE},    /* root, whatever a section says */
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(table); i++) {
@@ -196,7 +196,7 @@ static void test_quota(void **state)
 static void test_limits(void **state)
 {
 	struct access_rule eve = find(&config, 1002, 0, 0), ops = find(&config, 1003, 0, 0),
-	                   root = find(&config, 0, 0, 0);
+			   root = find(&config, 0, 0, 0);
 
 	assert_false(access_may_connect(&eve, 0));
 	assert_true(access_may_wait(&eve, 0));
@@ -212,7 +212,7 @@ static void test_sentences(void **state)
 {
 	char said[512], small[8];
 	struct access_rule staff = find(&config, 1000, 50, 0), rest = find(&config, 1000, 0, 0),
-	                   user = find(&empty, 1000, 0, 0);
+			   user = find(&empty, 1000, 0, 0);
 	struct access_usage usage = {G1 - 2 * M1, 2};
 
 	access_explain_denied(&staff, "drain", said, sizeof said);
@@ -221,16 +221,16 @@ static void test_sentences(void **state)
 	assert_string_equal(said, "uid 1000 may not lease: [access rest] allows it nothing");
 	access_explain_denied(&user, "lease", said, sizeof said);
 	assert_string_equal(said,
-	        "uid 1000 may not lease: no access section names it or a group of it, so it "
-	        "may read status and no more");
+		"uid 1000 may not lease: no access section names it or a group of it, so it "
+		"may read status and no more");
 	access_explain_quota(&staff, ACCESS_BYTES_REACHED, &usage, 4 * M1, said, sizeof said);
 	assert_string_equal(said,
-	        "uid 1000 asks for 4 MiB and has 1022 MiB, and quota_bytes of [access staff] is 1 GiB; "
-	        "memory that is still held after a release counts");
+		"uid 1000 asks for 4 MiB and has 1022 MiB, and quota_bytes of [access staff] is 1 GiB; "
+		"memory that is still held after a release counts");
 	access_explain_quota(&staff, ACCESS_LEASES_REACHED, &usage, 4 * M1, said, sizeof said);
 	assert_string_equal(said,
-	        "uid 1000 has 2 leases, and quota_leases of [access staff] is 2; leases whose "
-	        "memory is still held count");
+		"uid 1000 has 2 leases, and quota_leases of [access staff] is 2; leases whose "
+		"memory is still held count");
 	access_explain_quota(&staff, ACCESS_FINE, &usage, 4 * M1, said, sizeof said);
 	assert_string_equal(said, "");
 	access_explain_limit(&staff, "max_requests", 7, said, sizeof said);
@@ -242,13 +242,13 @@ static void test_sentences(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_section),
-	        cmocka_unit_test(test_rights),
-	        cmocka_unit_test(test_no_section),
-	        cmocka_unit_test(test_touch_and_give),
-	        cmocka_unit_test(test_quota),
-	        cmocka_unit_test(test_limits),
-	        cmocka_unit_test(test_sentences),
+		cmocka_unit_test(test_section),
+		cmocka_unit_test(test_rights),
+		cmocka_unit_test(test_no_section),
+		cmocka_unit_test(test_touch_and_give),
+		cmocka_unit_test(test_quota),
+		cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_sentences),
 	};
 	return cmocka_run_group_tests(tests, setup, NULL);
 }

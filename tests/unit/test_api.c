@@ -170,9 +170,9 @@ static void send_answer(struct fake *fake, const struct answer *answer)
 {
 	uint8_t message[HPZ_WIRE_MAX_REQUEST * 4];
 	size_t length = proto_set_head(message, answer->op, answer->id ? (uint64_t)answer->id : fake->id,
-	        true, answer->error,
-	        answer->descriptors < 0 ? (uint32_t)answer->fd_count : (uint32_t)answer->descriptors,
-	        answer->size);
+		true, answer->error,
+		answer->descriptors < 0 ? (uint32_t)answer->fd_count : (uint32_t)answer->descriptors,
+		answer->size);
 	struct hpz_wire_head head;
 
 	memcpy(&head, message, sizeof(head));
@@ -214,10 +214,10 @@ static void test_bad_hellos(void **state)
 {
 	struct hpz_wire_hello hello = fake_get_hello();
 	struct answer good = {.op = HPZ_OP_HELLO,
-	                      .payload = &hello,
-	                      .size = sizeof(hello),
-	                      .descriptors = -1},
-	              bad;
+			      .payload = &hello,
+			      .size = sizeof(hello),
+			      .descriptors = -1},
+		      bad;
 
 	assert_int_equal(connect_and_hear(&good), HPZ_OK);
 	bad = good;
@@ -284,10 +284,10 @@ static void test_refused_hellos(void **state)
 {
 	struct hpz_wire_error refusal = {.size = sizeof(refusal), .text = "go away"};
 	struct answer answer = {.op = HPZ_OP_HELLO,
-	        .payload = &refusal,
-	        .size = sizeof(refusal),
-	        .error = HPZ_ERR_BUSY,
-	        .descriptors = -1};
+		.payload = &refusal,
+		.size = sizeof(refusal),
+		.error = HPZ_ERR_BUSY,
+		.descriptors = -1};
 
 	assert_int_equal(connect_and_hear(&answer), HPZ_ERR_BUSY);
 	answer.error = HPZ_ERR_VERSION;
@@ -461,15 +461,15 @@ static const struct {
 	uint16_t op;
 	call_fn *call;
 } calls[] = {
-        {HPZ_OP_LEASE, call_lease},
-        {HPZ_OP_LEASE, call_lease_path},
-        {HPZ_OP_ADOPT, call_adopt},
-        {HPZ_OP_RELEASE, call_release},
-        {HPZ_OP_LIST, call_list},
-        {HPZ_OP_STATUS, call_status},
-        {HPZ_OP_WAIT, call_wait},
-        {HPZ_OP_DRAIN, call_drain},
-        {HPZ_OP_VERIFY, call_verify},
+	{HPZ_OP_LEASE, call_lease},
+	{HPZ_OP_LEASE, call_lease_path},
+	{HPZ_OP_ADOPT, call_adopt},
+	{HPZ_OP_RELEASE, call_release},
+	{HPZ_OP_LIST, call_list},
+	{HPZ_OP_STATUS, call_status},
+	{HPZ_OP_WAIT, call_wait},
+	{HPZ_OP_DRAIN, call_drain},
+	{HPZ_OP_VERIFY, call_verify},
 };
 
 /* Makes the call, gives the answer. A broken protocol ends the connection, anything else leaves it; nothing
@@ -526,10 +526,10 @@ static void test_malformed_refusals(void **state)
 	uint8_t bytes[sizeof(struct hpz_wire_error) + 8] = {0};
 	struct hpz_wire_error refusal = {.size = sizeof(refusal), .text = "because"};
 	struct answer answer = {.op = HPZ_OP_STATUS,
-	        .error = HPZ_ERR_BUSY,
-	        .payload = bytes,
-	        .size = sizeof(refusal),
-	        .descriptors = -1};
+		.error = HPZ_ERR_BUSY,
+		.payload = bytes,
+		.size = sizeof(refusal),
+		.descriptors = -1};
 
 	memcpy(bytes, &refusal, sizeof(refusal));
 	assert_int_equal(call_and_hear(call_status, &answer), HPZ_ERR_BUSY);
@@ -579,7 +579,7 @@ static void test_descriptors_nobody_asked_for(void **state)
 {
 	struct hpz_wire_empty empty = {.size = sizeof(empty)};
 	struct answer answer = {
-	        .payload = &empty, .size = sizeof(empty), .fds = {0, 0}, .fd_count = 2, .descriptors = -1};
+		.payload = &empty, .size = sizeof(empty), .fds = {0, 0}, .fd_count = 2, .descriptors = -1};
 
 	for (size_t i = 0; i < ARRAY_SIZE(calls); i++) {
 		answer.op = calls[i].op;
@@ -605,17 +605,17 @@ static int make_file(void)
 static struct fake_lease get_fd_lease(int fd)
 {
 	return (struct fake_lease){.deliver = HPZ_DELIVER_FD,
-	        .count = 2,
-	        .segments = {{.page_size = PAGE, .bytes = 2 * PAGE, .fd = fd},
-	                {.page_size = 2 * PAGE, .bytes = 4 * PAGE, .fd = fd}}};
+		.count = 2,
+		.segments = {{.page_size = PAGE, .bytes = 2 * PAGE, .fd = fd},
+			{.page_size = 2 * PAGE, .bytes = 4 * PAGE, .fd = fd}}};
 }
 
 static struct fake_lease get_path_lease(void)
 {
 	return (struct fake_lease){.deliver = HPZ_DELIVER_PATH,
-	        .count = 2,
-	        .segments = {{.page_size = PAGE, .bytes = PAGE, .fd = -1, .path = "/mnt/a"},
-	                {.page_size = PAGE, .bytes = PAGE, .fd = -1, .path = "/mnt/b"}}};
+		.count = 2,
+		.segments = {{.page_size = PAGE, .bytes = PAGE, .fd = -1, .path = "/mnt/a"},
+			{.page_size = PAGE, .bytes = PAGE, .fd = -1, .path = "/mnt/b"}}};
 }
 
 struct lease_script {
@@ -655,16 +655,16 @@ static void test_lease_by_descriptor(void **state)
 	fake_start(&fake, serve_lease, &script);
 	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
 	request = (struct hpz_lease_request){.struct_size = sizeof(request),
-	        .size = 5 * PAGE,
-	        .page_size = PAGE,
-	        .node = 1,
-	        .flags = HPZ_LEASE_REOPENABLE | HPZ_LEASE_UNBOUND,
-	        .timeout_ms = 4000,
-	        .label = "vm \xc3\xa9",
-	        .key = "k1",
-	        .owner_uid = -1,
-	        .owner_gid = -1,
-	        .owner_pid = 77};
+		.size = 5 * PAGE,
+		.page_size = PAGE,
+		.node = 1,
+		.flags = HPZ_LEASE_REOPENABLE | HPZ_LEASE_UNBOUND,
+		.timeout_ms = 4000,
+		.label = "vm \xc3\xa9",
+		.key = "k1",
+		.owner_uid = -1,
+		.owner_gid = -1,
+		.owner_pid = 77};
 	assert_int_equal(hpz_lease(hpz, &request, &lease), HPZ_OK);
 	assert_int_equal(hpz_lease_get_id(lease), FAKE_LEASE_ID);
 	assert_int_equal(hpz_lease_get_size(lease), 6 * PAGE);
@@ -765,7 +765,7 @@ static void test_adopt(void **state)
 
 	for (unsigned deliver = HPZ_DELIVER_FD; deliver <= HPZ_DELIVER_PATH; deliver++) {
 		struct lease_script script = {
-		        .lease = deliver == HPZ_DELIVER_FD ? get_fd_lease(file) : get_path_lease()};
+			.lease = deliver == HPZ_DELIVER_FD ? get_fd_lease(file) : get_path_lease()};
 		struct hpz_adopt_request request = HPZ_ADOPT_REQUEST_INIT;
 		struct hpz_lease *lease = NULL;
 		struct fake fake;
@@ -791,7 +791,7 @@ static void test_requests_that_are_not_sent(void **state)
 {
 	struct hpz_wire_empty empty = {.size = sizeof(empty)};
 	struct exchange exchange = {
-	        .answer = {.op = HPZ_OP_WAIT, .payload = &empty, .size = 8, .descriptors = -1}};
+		.answer = {.op = HPZ_OP_WAIT, .payload = &empty, .size = 8, .descriptors = -1}};
 	const struct hpz_lease_request init = HPZ_LEASE_REQUEST_INIT;
 	struct hpz_adopt_request adopt = HPZ_ADOPT_REQUEST_INIT;
 	struct hpz_wait_request wait = HPZ_WAIT_REQUEST_INIT;
@@ -881,7 +881,7 @@ static void test_newer_structs(void **state)
 	struct hpz_wire_status wire = {.size = sizeof(wire), .version = "1", .leases = 5};
 	struct hpz_wire_empty empty = {.size = sizeof(empty)};
 	struct exchange exchange = {
-	        .answer = {.op = HPZ_OP_WAIT, .payload = &empty, .size = 8, .descriptors = -1}};
+		.answer = {.op = HPZ_OP_WAIT, .payload = &empty, .size = 8, .descriptors = -1}};
 	struct hpz_status *status;
 	struct fake fake;
 	struct hpz *hpz;
@@ -897,7 +897,7 @@ static void test_newer_structs(void **state)
 	hpz_close(hpz);
 
 	exchange.answer = (struct answer){
-	        .op = HPZ_OP_STATUS, .payload = &wire, .size = sizeof(wire), .descriptors = -1};
+		.op = HPZ_OP_STATUS, .payload = &wire, .size = sizeof(wire), .descriptors = -1};
 	fake_start(&fake, serve_exchange, &exchange);
 	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
 	assert_int_equal(hpz_get_status(hpz, &status), HPZ_OK);
@@ -960,7 +960,7 @@ SPOIL(segment_empty, leased->segments[0].bytes = 0)
 SPOIL(segment_broken, leased->segments[0].bytes++)
 SPOIL(segment_absurd, leased->segments[0].bytes = UINT64_MAX - PAGE + 1)
 SPOIL(segment_overflow, leased->segments[0].bytes = leased->segments[1].bytes = 1ull << 62;
-        leased->leased.given = leased->leased.asked = 1)
+	leased->leased.given = leased->leased.asked = 1)
 SPOIL(segment_node, leased->segments[0].node = -1)
 SPOIL(path_relative, strcpy(leased->segments[0].path, "x"))
 SPOIL(path_control, strcpy(leased->segments[0].path, "/a\nb"))
@@ -978,20 +978,20 @@ SPOIL(path_descriptor, leased->segments[0].descriptor = 0)
 SPOIL(path_descriptor_sent, leased->fds[leased->fd_count++] = 0)
 
 static spoil_fn *const spoil_any[] = {spoil_no_segments, spoil_more_segments, spoil_fewer_segments,
-        spoil_absurd_segments, spoil_no_id, spoil_large_id, spoil_nothing_asked, spoil_less_given,
-        spoil_more_given, spoil_less_than_asked, spoil_other_delivery, spoil_unknown_delivery, spoil_reserved,
-        spoil_size_zero, spoil_size_short, spoil_size_long, spoil_size_tail, spoil_segment_size_zero,
-        spoil_segment_size_short, spoil_segment_size_long, spoil_segment_record, spoil_segment_page_size_zero,
-        spoil_segment_page_size_odd, spoil_segment_page_size_huge, spoil_segment_empty, spoil_segment_broken,
-        spoil_segment_absurd, spoil_segment_overflow, spoil_segment_node, spoil_path_relative,
-        spoil_path_control, spoil_path_not_utf8, spoil_path_hidden};
+	spoil_absurd_segments, spoil_no_id, spoil_large_id, spoil_nothing_asked, spoil_less_given,
+	spoil_more_given, spoil_less_than_asked, spoil_other_delivery, spoil_unknown_delivery, spoil_reserved,
+	spoil_size_zero, spoil_size_short, spoil_size_long, spoil_size_tail, spoil_segment_size_zero,
+	spoil_segment_size_short, spoil_segment_size_long, spoil_segment_record, spoil_segment_page_size_zero,
+	spoil_segment_page_size_odd, spoil_segment_page_size_huge, spoil_segment_empty, spoil_segment_broken,
+	spoil_segment_absurd, spoil_segment_overflow, spoil_segment_node, spoil_path_relative,
+	spoil_path_control, spoil_path_not_utf8, spoil_path_hidden};
 static spoil_fn *const spoil_fd[] = {spoil_descriptor_twice, spoil_descriptor_beyond, spoil_descriptor_far,
-        spoil_descriptor_none, spoil_descriptor_negative, spoil_descriptor_spare,
-        spoil_path_beside_descriptor};
+	spoil_descriptor_none, spoil_descriptor_negative, spoil_descriptor_spare,
+	spoil_path_beside_descriptor};
 static spoil_fn *const spoil_path[] = {spoil_path_missing, spoil_path_descriptor, spoil_path_descriptor_sent};
 
 static void check_spoiled(call_fn *call, uint16_t op, const struct fake_lease *lease, spoil_fn *const *spoils,
-        size_t spoil_count)
+	size_t spoil_count)
 {
 	for (size_t i = 0; i < spoil_count; i++) {
 		struct fake_leased leased;
@@ -1000,10 +1000,10 @@ static void check_spoiled(call_fn *call, uint16_t op, const struct fake_lease *l
 		size_t size = sizeof(leased.leased) + lease->count * sizeof(leased.segments[0]);
 		spoils[i](&leased);
 		struct answer answer = {.op = op,
-		        .payload = &leased,
-		        .size = size,
-		        .descriptors = -1,
-		        .fd_count = leased.fd_count};
+			.payload = &leased,
+			.size = size,
+			.descriptors = -1,
+			.fd_count = leased.fd_count};
 		memcpy(answer.fds, leased.fds, sizeof(answer.fds));
 		int error = call_and_hear(call, &answer);
 		if (error != HPZ_ERR_PROTOCOL)
@@ -1032,7 +1032,7 @@ static void test_lease_of_every_length(void **state)
 
 	fake_make_leased(&lease, &leased);
 	struct answer answer = {
-	        .op = HPZ_OP_LEASE, .payload = &leased, .descriptors = -1, .fd_count = leased.fd_count};
+		.op = HPZ_OP_LEASE, .payload = &leased, .descriptors = -1, .fd_count = leased.fd_count};
 	memcpy(answer.fds, leased.fds, sizeof(answer.fds));
 	size_t whole = sizeof(leased.leased) + lease.count * sizeof(leased.segments[0]);
 	for (answer.size = 0; answer.size < whole; answer.size++)
@@ -1052,12 +1052,12 @@ static void test_smaller_lease(void **state)
 
 	fake_make_leased(&script.lease, &leased);
 	struct exchange exchange = {.answer = {.op = HPZ_OP_LEASE,
-	                                    .payload = &leased,
-	                                    .size = sizeof(leased.leased) + 2 * sizeof(leased.segments[0]),
-	                                    .descriptors = -1,
-	                                    .fd_count = 2,
-	                                    .fds = {file, file}},
-	        .closes = true};
+					    .payload = &leased,
+					    .size = sizeof(leased.leased) + 2 * sizeof(leased.segments[0]),
+					    .descriptors = -1,
+					    .fd_count = 2,
+					    .fds = {file, file}},
+		.closes = true};
 	fake_start(&fake, serve_exchange, &exchange);
 	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
 	request.size = 6 * PAGE + 1;
@@ -1085,11 +1085,11 @@ static void serve_withheld(struct fake *fake, void *data)
 
 	fake_make_leased(&lease, &leased);
 	struct answer answer = {.op = script->op,
-	        .payload = &leased,
-	        .size = sizeof(leased.leased) + 2 * sizeof(leased.segments[0]),
-	        .descriptors = 2,
-	        .fd_count = script->sent,
-	        .fds = {script->file, script->file}};
+		.payload = &leased,
+		.size = sizeof(leased.leased) + 2 * sizeof(leased.segments[0]),
+		.descriptors = 2,
+		.fd_count = script->sent,
+		.fds = {script->file, script->file}};
 	fake_accept(fake);
 	fake_expect(fake, script->op, NULL, 0);
 	send_answer(fake, &answer);
@@ -1101,7 +1101,7 @@ static void serve_withheld(struct fake *fake, void *data)
 		if (script->ends)
 			return;
 		struct hpz_wire_released released = {
-		        .size = sizeof(released), .id = FAKE_LEASE_ID, .state = HPZ_STATE_ENDED};
+			.size = sizeof(released), .id = FAKE_LEASE_ID, .state = HPZ_STATE_ENDED};
 		fake_reply(fake, HPZ_OP_RELEASE, 0, &released, sizeof(released), NULL, 0);
 	}
 	fake_expect_end(fake);
@@ -1144,9 +1144,9 @@ static void test_withheld(void **state)
 static void test_release_answers(void **state)
 {
 	struct hpz_wire_released released = {
-	        .size = sizeof(released), .id = FAKE_LEASE_ID, .state = HPZ_STATE_ENDED};
+		.size = sizeof(released), .id = FAKE_LEASE_ID, .state = HPZ_STATE_ENDED};
 	struct answer answer = {
-	        .op = HPZ_OP_RELEASE, .payload = &released, .size = sizeof(released), .descriptors = -1};
+		.op = HPZ_OP_RELEASE, .payload = &released, .size = sizeof(released), .descriptors = -1};
 
 	assert_int_equal(call_and_hear(call_release, &answer), HPZ_OK);
 	released.state = HPZ_STATE_RETURNING;
@@ -1230,14 +1230,14 @@ static void serve_verify(struct fake *fake, void *data)
 {
 	struct hpz_wire_verify verify;
 	struct hpz_wire_verified verified = {.size = sizeof(verified),
-	        .segments = 5,
-	        .pages = 40,
-	        .bytes = 80 << 20,
-	        .hits = 1,
-	        .left = 2,
-	        .hit_segment = 77,
-	        .hit_offset = 4097,
-	        .hit_pool = "two"};
+		.segments = 5,
+		.pages = 40,
+		.bytes = 80 << 20,
+		.hits = 1,
+		.left = 2,
+		.hit_segment = 77,
+		.hit_offset = 4097,
+		.hit_pool = "two"};
 
 	fake_accept(fake);
 	fake_expect(fake, HPZ_OP_VERIFY, &verify, sizeof(verify));
@@ -1321,24 +1321,24 @@ struct check_payload {
 static struct check_payload get_check_payload(uint32_t records, uint64_t cursor)
 {
 	struct check_payload payload = {
-	        .checked = {.size = sizeof(payload.checked),
-	                .records = records,
-	                .cursor = cursor,
-	                .segments = 9,
-	                .leases = 8,
-	                .dropped = 7},
-	        .findings = {{.size = sizeof(payload.findings[0]),
-	                             .record = HPZ_RECORD_FINDING,
-	                             .kind = HPZ_FINDING_OUT,
-	                             .severity = HPZ_SEVERITY_DIFFERENCE,
-	                             .repaired = 1,
-	                             .pool = "main",
-	                             .text = "a\x1b link"},
-	                {.size = sizeof(payload.findings[0]),
-	                        .record = HPZ_RECORD_FINDING,
-	                        .kind = 99,
-	                        .severity = HPZ_SEVERITY_NOTICE,
-	                        .text = "of a newer hpzd"}},
+		.checked = {.size = sizeof(payload.checked),
+			.records = records,
+			.cursor = cursor,
+			.segments = 9,
+			.leases = 8,
+			.dropped = 7},
+		.findings = {{.size = sizeof(payload.findings[0]),
+				     .record = HPZ_RECORD_FINDING,
+				     .kind = HPZ_FINDING_OUT,
+				     .severity = HPZ_SEVERITY_DIFFERENCE,
+				     .repaired = 1,
+				     .pool = "main",
+				     .text = "a\x1b link"},
+			{.size = sizeof(payload.findings[0]),
+				.record = HPZ_RECORD_FINDING,
+				.kind = 99,
+				.severity = HPZ_SEVERITY_NOTICE,
+				.text = "of a newer hpzd"}},
 	};
 	return payload;
 }
@@ -1479,28 +1479,28 @@ struct status_payload {
 static struct status_payload get_status_payload(void)
 {
 	struct status_payload payload = {
-	        .status = {.size = sizeof(payload.status),
-	                .pools = 2,
-	                .uptime_ms = 5,
-	                .leases = 6,
-	                .workers = 7,
-	                .version = "0.1.0",
-	                .proof = "f_setlease",
-	                .message = "hello\x1b",
-	                .book_alarms = 8},
-	        .pools = {{.size = sizeof(payload.pools[0]),
-	                          .record = HPZ_RECORD_POOL,
-	                          .page_size = 1 << 21,
-	                          .target = 10,
-	                          .total = 9,
-	                          .clean = 8,
-	                          .name = "2m",
-	                          .mount = "/mnt/2m",
-	                          .message = "one is missing"},
-	                {.size = sizeof(payload.pools[0]),
-	                        .record = HPZ_RECORD_POOL,
-	                        .page_size = 1 << 30,
-	                        .idle = 1}},
+		.status = {.size = sizeof(payload.status),
+			.pools = 2,
+			.uptime_ms = 5,
+			.leases = 6,
+			.workers = 7,
+			.version = "0.1.0",
+			.proof = "f_setlease",
+			.message = "hello\x1b",
+			.book_alarms = 8},
+		.pools = {{.size = sizeof(payload.pools[0]),
+				  .record = HPZ_RECORD_POOL,
+				  .page_size = 1 << 21,
+				  .target = 10,
+				  .total = 9,
+				  .clean = 8,
+				  .name = "2m",
+				  .mount = "/mnt/2m",
+				  .message = "one is missing"},
+			{.size = sizeof(payload.pools[0]),
+				.record = HPZ_RECORD_POOL,
+				.page_size = 1 << 30,
+				.idle = 1}},
 	};
 
 	return payload;
@@ -1510,9 +1510,9 @@ static void test_status(void **state)
 {
 	struct status_payload payload = get_status_payload();
 	struct exchange exchange = {.answer = {.op = HPZ_OP_STATUS,
-	                                    .payload = &payload,
-	                                    .size = sizeof(payload),
-	                                    .descriptors = -1}};
+					    .payload = &payload,
+					    .size = sizeof(payload),
+					    .descriptors = -1}};
 	struct hpz_daemon_status daemon = {.struct_size = sizeof(daemon)};
 	struct hpz_pool_status pool = {.struct_size = sizeof(pool)};
 	struct hpz_status *status;
@@ -1548,7 +1548,7 @@ static void test_spoiled_status(void **state)
 {
 	struct status_payload payload = get_status_payload();
 	struct answer answer = {
-	        .op = HPZ_OP_STATUS, .payload = &payload, .size = sizeof(payload), .descriptors = -1};
+		.op = HPZ_OP_STATUS, .payload = &payload, .size = sizeof(payload), .descriptors = -1};
 
 #define SPOILED(field, value_)                                                                               \
 	do {                                                                                                 \
@@ -1593,39 +1593,39 @@ struct list_payload {
 static struct list_payload get_list_payload(uint64_t id, uint64_t cursor)
 {
 	struct list_payload payload = {
-	        .listed = {.size = sizeof(payload.listed), .records = 5, .cursor = cursor},
-	        .lease = {.size = sizeof(payload.lease),
-	                .record = HPZ_RECORD_LEASE,
-	                .id = id,
-	                .given = 2 * PAGE,
-	                .asked = 5000,
-	                .state = HPZ_STATE_RETURNING,
-	                .uid = UINT32_MAX,
-	                .segments = 2,
-	                .holders = 2,
-	                .label = "vm\x07",
-	                .comm = "qemu-system-x86"},
-	        .segments = {{.size = sizeof(payload.segments[0]),
-	                             .record = HPZ_RECORD_SEGMENT,
-	                             .page_size = PAGE,
-	                             .bytes = PAGE,
-	                             .descriptor = -1},
-	                {.size = sizeof(payload.segments[0]),
-	                        .record = HPZ_RECORD_SEGMENT,
-	                        .page_size = PAGE,
-	                        .bytes = PAGE,
-	                        .descriptor = -1,
-	                        .path = "/mnt/x"}},
-	        .holders = {{.size = sizeof(payload.holders[0]),
-	                            .record = HPZ_RECORD_HOLDER,
-	                            .pid = 12,
-	                            .fd = -1,
-	                            .comm = "0123456789abcdef"},
-	                {.size = sizeof(payload.holders[0]),
-	                        .record = HPZ_RECORD_HOLDER,
-	                        .pid = 13,
-	                        .fd = 4,
-	                        .comm = "b\n"}},
+		.listed = {.size = sizeof(payload.listed), .records = 5, .cursor = cursor},
+		.lease = {.size = sizeof(payload.lease),
+			.record = HPZ_RECORD_LEASE,
+			.id = id,
+			.given = 2 * PAGE,
+			.asked = 5000,
+			.state = HPZ_STATE_RETURNING,
+			.uid = UINT32_MAX,
+			.segments = 2,
+			.holders = 2,
+			.label = "vm\x07",
+			.comm = "qemu-system-x86"},
+		.segments = {{.size = sizeof(payload.segments[0]),
+				     .record = HPZ_RECORD_SEGMENT,
+				     .page_size = PAGE,
+				     .bytes = PAGE,
+				     .descriptor = -1},
+			{.size = sizeof(payload.segments[0]),
+				.record = HPZ_RECORD_SEGMENT,
+				.page_size = PAGE,
+				.bytes = PAGE,
+				.descriptor = -1,
+				.path = "/mnt/x"}},
+		.holders = {{.size = sizeof(payload.holders[0]),
+				    .record = HPZ_RECORD_HOLDER,
+				    .pid = 12,
+				    .fd = -1,
+				    .comm = "0123456789abcdef"},
+			{.size = sizeof(payload.holders[0]),
+				.record = HPZ_RECORD_HOLDER,
+				.pid = 13,
+				.fd = 4,
+				.comm = "b\n"}},
 	};
 
 	return payload;
@@ -1691,7 +1691,7 @@ static void test_spoiled_lists(void **state)
 {
 	struct list_payload payload = get_list_payload(1, 0);
 	struct answer answer = {
-	        .op = HPZ_OP_LIST, .payload = &payload, .size = sizeof(payload), .descriptors = -1};
+		.op = HPZ_OP_LIST, .payload = &payload, .size = sizeof(payload), .descriptors = -1};
 
 #define SPOILED(field, value_)                                                                               \
 	do {                                                                                                 \
@@ -1920,7 +1920,7 @@ static void test_the_socket_is_close_on_exec(void **state)
 		struct sockaddr_un peer = {0};
 		socklen_t length = sizeof(peer);
 		if (flags >= 0 && getpeername(fd, (struct sockaddr *)&peer, &length) == 0 &&
-		        strcmp(peer.sun_path, fake.path) == 0)
+			strcmp(peer.sun_path, fake.path) == 0)
 			marks[flags == FD_CLOEXEC]++;
 	}
 	assert_int_equal(marks[0], 0);
@@ -1952,7 +1952,7 @@ static void serve_garbage(struct fake *fake, void *data)
 {
 	struct garbage *garbage = data;
 	const struct answer answer = {
-	        .op = garbage->op, .payload = garbage->bytes, .size = garbage->size, .descriptors = -1};
+		.op = garbage->op, .payload = garbage->bytes, .size = garbage->size, .descriptors = -1};
 
 	fake_accept(fake);
 	fake_expect(fake, garbage->op, NULL, 0);
@@ -1971,7 +1971,7 @@ static void test_garbage(void **state)
 	for (unsigned round = 0; round < 1000; round++) {
 		size_t call = get_random() % ARRAY_SIZE(calls);
 		struct garbage garbage = {
-		        .op = calls[call].op, .size = 1 + get_random() % 2047, .has_head = round & 1};
+			.op = calls[call].op, .size = 1 + get_random() % 2047, .has_head = round & 1};
 		for (size_t i = 0; i < garbage.size; i++)
 			garbage.bytes[i] = get_random() % 3 ? 0 : (uint8_t)get_random();
 		uint32_t size = get_random() % 2 ? (uint32_t)garbage.size : (uint32_t)(get_random() % 300);
@@ -1991,51 +1991,51 @@ static void test_garbage(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_nobody_listens),
-	        cmocka_unit_test(test_bad_paths),
-	        cmocka_unit_test(test_another_kind_of_socket),
-	        cmocka_unit_test(test_the_mode_keeps_us_out),
-	        cmocka_unit_test(test_hello),
-	        cmocka_unit_test(test_the_environment_names_the_socket),
-	        cmocka_unit_test(test_null_handles),
-	        cmocka_unit_test(test_every_error_has_a_sentence),
-	        cmocka_unit_test(test_bad_hellos),
-	        cmocka_unit_test(test_hello_of_every_length),
-	        cmocka_unit_test(test_refused_hellos),
-	        cmocka_unit_test(test_end_and_flood_instead_of_a_hello),
-	        cmocka_unit_test(test_a_stopped_server),
-	        cmocka_unit_test(test_refusals),
-	        cmocka_unit_test(test_malformed_refusals),
-	        cmocka_unit_test(test_text_of_a_refusal),
-	        cmocka_unit_test(test_descriptors_nobody_asked_for),
-	        cmocka_unit_test(test_lease_by_descriptor),
-	        cmocka_unit_test(test_lease_by_path),
-	        cmocka_unit_test(test_adopt),
-	        cmocka_unit_test(test_requests_that_are_not_sent),
-	        cmocka_unit_test(test_newer_structs),
-	        cmocka_unit_test(test_spoiled_leases),
-	        cmocka_unit_test(test_lease_of_every_length),
-	        cmocka_unit_test(test_smaller_lease),
-	        cmocka_unit_test(test_withheld),
-	        cmocka_unit_test(test_release_answers),
-	        cmocka_unit_test(test_empty_answers),
-	        cmocka_unit_test(test_drain_counts),
-	        cmocka_unit_test(test_check),
-	        cmocka_unit_test(test_bad_checks),
-	        cmocka_unit_test(test_turned_away),
-	        cmocka_unit_test(test_verify),
-	        cmocka_unit_test(test_list_of_an_older_hpzd),
-	        cmocka_unit_test(test_status),
-	        cmocka_unit_test(test_spoiled_status),
-	        cmocka_unit_test(test_list_of_pages),
-	        cmocka_unit_test(test_spoiled_lists),
-	        cmocka_unit_test(test_cursor_that_stands_still),
-	        cmocka_unit_test(test_lost_until_reconnect),
-	        cmocka_unit_test(test_end_before_the_ack),
-	        cmocka_unit_test(test_forked_child),
-	        cmocka_unit_test(test_close_ends_it_whoever_has_the_socket),
-	        cmocka_unit_test(test_the_socket_is_close_on_exec),
-	        cmocka_unit_test(test_garbage),
+		cmocka_unit_test(test_nobody_listens),
+		cmocka_unit_test(test_bad_paths),
+		cmocka_unit_test(test_another_kind_of_socket),
+		cmocka_unit_test(test_the_mode_keeps_us_out),
+		cmocka_unit_test(test_hello),
+		cmocka_unit_test(test_the_environment_names_the_socket),
+		cmocka_unit_test(test_null_handles),
+		cmocka_unit_test(test_every_error_has_a_sentence),
+		cmocka_unit_test(test_bad_hellos),
+		cmocka_unit_test(test_hello_of_every_length),
+		cmocka_unit_test(test_refused_hellos),
+		cmocka_unit_test(test_end_and_flood_instead_of_a_hello),
+		cmocka_unit_test(test_a_stopped_server),
+		cmocka_unit_test(test_refusals),
+		cmocka_unit_test(test_malformed_refusals),
+		cmocka_unit_test(test_text_of_a_refusal),
+		cmocka_unit_test(test_descriptors_nobody_asked_for),
+		cmocka_unit_test(test_lease_by_descriptor),
+		cmocka_unit_test(test_lease_by_path),
+		cmocka_unit_test(test_adopt),
+		cmocka_unit_test(test_requests_that_are_not_sent),
+		cmocka_unit_test(test_newer_structs),
+		cmocka_unit_test(test_spoiled_leases),
+		cmocka_unit_test(test_lease_of_every_length),
+		cmocka_unit_test(test_smaller_lease),
+		cmocka_unit_test(test_withheld),
+		cmocka_unit_test(test_release_answers),
+		cmocka_unit_test(test_empty_answers),
+		cmocka_unit_test(test_drain_counts),
+		cmocka_unit_test(test_check),
+		cmocka_unit_test(test_bad_checks),
+		cmocka_unit_test(test_turned_away),
+		cmocka_unit_test(test_verify),
+		cmocka_unit_test(test_list_of_an_older_hpzd),
+		cmocka_unit_test(test_status),
+		cmocka_unit_test(test_spoiled_status),
+		cmocka_unit_test(test_list_of_pages),
+		cmocka_unit_test(test_spoiled_lists),
+		cmocka_unit_test(test_cursor_that_stands_still),
+		cmocka_unit_test(test_lost_until_reconnect),
+		cmocka_unit_test(test_end_before_the_ack),
+		cmocka_unit_test(test_forked_child),
+		cmocka_unit_test(test_close_ends_it_whoever_has_the_socket),
+		cmocka_unit_test(test_the_socket_is_close_on_exec),
+		cmocka_unit_test(test_garbage),
 	};
 
 	return cmocka_run_group_tests_name("api", tests, fake_setup, fake_teardown);

@@ -76,10 +76,10 @@ static void test_access(void **state)
 	const struct config_access *access = config.access;
 
 	read_text(
-	        "[hpzd]\nsocket_mode = 0666\n[access a]\nallow = none\n"
-	        "[access b.2]\nusers = root 1000\t* 4294967294\ngroups = 7 root\nallow = admin status lease\n"
-	        "quota_bytes = 1.5G\nquota_leases = 0\nmax_connections = 3\nmax_requests = 9\n",
-	        &config);
+		"[hpzd]\nsocket_mode = 0666\n[access a]\nallow = none\n"
+		"[access b.2]\nusers = root 1000\t* 4294967294\ngroups = 7 root\nallow = admin status lease\n"
+		"quota_bytes = 1.5G\nquota_leases = 0\nmax_connections = 3\nmax_requests = 9\n",
+		&config);
 	assert_int_equal(config.socket_mode, 0666);
 	assert_int_equal(config.access_count, 2);
 	assert_int_equal(config.pool_count, 0);
@@ -91,7 +91,7 @@ static void test_access(void **state)
 	assert_false(access[0].users.is_all);
 	assert_true(access[0].quota_bytes == CONFIG_NO_LIMIT && access[0].quota_leases == CONFIG_NO_LIMIT);
 	assert_true(
-	        access[0].max_connections == CONFIG_NO_LIMIT && access[0].max_requests == CONFIG_NO_LIMIT);
+		access[0].max_connections == CONFIG_NO_LIMIT && access[0].max_requests == CONFIG_NO_LIMIT);
 	assert_string_equal(access[1].name, "b.2");
 	assert_int_equal(access[1].allow, CONFIG_ALLOW_STATUS | CONFIG_ALLOW_LEASE | CONFIG_ALLOW_ADMIN);
 	assert_int_equal(access[1].users.count, 3);
@@ -138,30 +138,30 @@ static void test_everything(void **state)
 	const struct config_pool *small = &config.pools[0], *large = &config.pools[1];
 
 	read_text("# a comment\n"
-	          "; another\n"
-	          "   # an indented one\n"
-	          "\t\n"
-	          "[hpzd]  ; comment\n"
-	          "socket = /tmp/x/sock/ ; ours\n"
-	          "socket_group=kvm\n"
-	          "run_dir : /dev/shm/hpz\n"
-	          "log_level = debug\n"
-	          "[pool small-2M_a.b] # comment\n"
-	          "stock = 1G*2  64M*8\t2M*rest\n"
-	          "max_pages = 4G\n"
-	          "pages = 3G\n"
-	          "node = 1\n"
-	          "page_size = 2MiB\n"
-	          "mount = /dev/hugepages///\n"
-	          "raise = off\n"
-	          "[clear]\n"
-	          "method = movnti\n"
-	          "[pool 1G]\n"
-	          "page_size = 1G\n"
-	          "pages = 0\n"
-	          "stock = auto\n"
-	          "max_pages = pages",
-	        &config);
+		  "; another\n"
+		  "   # an indented one\n"
+		  "\t\n"
+		  "[hpzd]  ; comment\n"
+		  "socket = /tmp/x/sock/ ; ours\n"
+		  "socket_group=kvm\n"
+		  "run_dir : /dev/shm/hpz\n"
+		  "log_level = debug\n"
+		  "[pool small-2M_a.b] # comment\n"
+		  "stock = 1G*2  64M*8\t2M*rest\n"
+		  "max_pages = 4G\n"
+		  "pages = 3G\n"
+		  "node = 1\n"
+		  "page_size = 2MiB\n"
+		  "mount = /dev/hugepages///\n"
+		  "raise = off\n"
+		  "[clear]\n"
+		  "method = movnti\n"
+		  "[pool 1G]\n"
+		  "page_size = 1G\n"
+		  "pages = 0\n"
+		  "stock = auto\n"
+		  "max_pages = pages",
+		&config);
 	assert_string_equal(config.socket, "/tmp/x/sock");
 	assert_int_equal(config.socket_line, 6);
 	assert_string_equal(config.socket_group, "kvm");
@@ -197,7 +197,7 @@ static void test_everything(void **state)
 static void test_files_of_others(void **state)
 {
 	static const char bom[] =
-	        "\xef\xbb\xbf[hpzd]\r\nlog_level = error\r\n\r\n[clear]\r\nmethod = stosb\r\n";
+		"\xef\xbb\xbf[hpzd]\r\nlog_level = error\r\n\r\n[clear]\r\nmethod = stosb\r\n";
 	char line[400];
 
 	read_text(bom, &config);
@@ -216,11 +216,11 @@ static void test_files_of_others(void **state)
 static void test_mounts(void **state)
 {
 	read_text("[pool a]\npage_size=2M\npages=1\nmount=/m\n"
-	          "[pool b]\npage_size=2M\npages=1\nmount=/m\nnode=1\n"
-	          "[pool c]\npage_size=1G\npages=1\nmount=/g\n"
-	          "[pool d]\npage_size=1G\npages=1\nmount=auto\nnode=1\n"
-	          "[pool e]\npage_size=2M\npages=1\nmount=auto\nnode=2\n",
-	        &config);
+		  "[pool b]\npage_size=2M\npages=1\nmount=/m\nnode=1\n"
+		  "[pool c]\npage_size=1G\npages=1\nmount=/g\n"
+		  "[pool d]\npage_size=1G\npages=1\nmount=auto\nnode=1\n"
+		  "[pool e]\npage_size=2M\npages=1\nmount=auto\nnode=2\n",
+		&config);
 	assert_int_equal(config.pool_count, 5);
 }
 
@@ -230,7 +230,7 @@ static void test_words(void **state)
 		const char *word;
 		bool value;
 	} words[] = {{"yes", true}, {"no", false}, {"true", true}, {"false", false}, {"on", true},
-	        {"off", false}, {"1", true}, {"0", false}, {"Yes", true}};
+		{"off", false}, {"1", true}, {"0", false}, {"Yes", true}};
 
 	for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
 		char text[128];
@@ -248,165 +248,165 @@ static void test_words(void **state)
 static const struct {
 	const char *text, *error;
 } bad[] = {
-        /* lines */
-        {"[hpzd]\nsocket\n", "2: neither [section] nor `key = value` nor a comment"},
-        {"[hpzd]\nsocket\nx = 1\n", "2: neither [section] nor `key = value` nor a comment"},
-        {"[hpzd]\nsocket\n[\n", "2: neither [section] nor `key = value` nor a comment"},
-        {"[hpzd]\nsocket = /a\n  /b\n", "3: begins with a space, a line cannot go on in the next"},
-        {" [hpzd]\n", "1: begins with a space, a line cannot go on in the next"},
-        {"[hpzd]\n\tsocket = /a\n", "2: begins with a space, a line cannot go on in the next"},
-        {"[hpzd]\nsocket = /a\x1b[2J\n", "2: byte 0x1b, this is no text file"},
-        {"[hpzd]\nsocket = /a\r/b\n", "2: byte 0x0d, this is no text file"},
-        {"[hpzd]\nsocket = /a\x7f\n", "2: byte 0x7f, this is no text file"},
-        {"#" LONG LONG LONG "xxxxx\n", "1: 198 bytes, a line has at most 197"},
-        {"\n\n[hpzd]\nsocket = /" LONG LONG LONG LONG LONG "\n", "4: 330 bytes, a line has at most 197"},
-        /* sections */
-        {"socket = /a\n", "1: `socket` above the first section"},
-        {"[hpz]\n", "1: unknown section [hpz], did you mean [hpzd]?"},
-        {"[pools a]\n", "1: unknown section [pools], did you mean [pool]?"},
-        {"[libvirt]\n",
-                "1: unknown section [libvirt], there are [hpzd], [clear], [pool NAME] and [access NAME]"},
-        {"[]\n", "1: unknown section [], there are [hpzd], [clear], [pool NAME] and [access NAME]"},
-        {"[HPZD]\n", "1: unknown section [HPZD], there are [hpzd], [clear], [pool NAME] and [access NAME]"},
-        {"[hpzd\n", "1: a section without its `]`"},
-        {"[hpzd] socket = /a\n", "1: `socket = /a` behind a section's `]`, only a comment may stand there"},
-        {"[hpzd main]\n", "1: [hpzd main], this section has no name"},
-        {"[hpzd]\n[hpzd]\n", "2: [hpzd] for the second time, first in line 1"},
-        {"[hpzd]\n[clear]\n\n[hpzd]\n", "4: [hpzd] for the second time, first in line 1"},
-        {"[pool]\n", "1: [pool] needs a name, as [pool main]"},
-        {"[pool ]\n", "1: [pool] needs a name, as [pool main]"},
-        {"[pool a b]\n", "1: [pool a b], a name is made of A-Z a-z 0-9 _ . -"},
-        {"[pool a/b]\n", "1: [pool a/b], a name is made of A-Z a-z 0-9 _ . -"},
-        {"[pool \xc3\xa9]\n", "1: [pool \xc3\xa9], a name is made of A-Z a-z 0-9 _ . -"},
-        {"[pool " LONG "]\n", "1: [pool xxxxxxxxxxxxxxxxxxxx...], the name is longer than 63 bytes"},
-        {POOL "[pool b]\npage_size=1G\npages=1\n[pool a]\n",
-                "7: [pool a] for the second time, first in line 1"},
-        /* keys */
-        {"[hpzd]\nsockte = /a\n", "2: unknown key `sockte` in [hpzd], did you mean `socket`?"},
-        {"[hpzd]\nloglevel = info\n", "2: unknown key `loglevel` in [hpzd], did you mean `log_level`?"},
-        {"[pool a]\npagesize = 2M\n", "2: unknown key `pagesize` in [pool], did you mean `page_size`?"},
-        {"[pool a]\nmethod = stosb\n", "2: unknown key `method` in [pool], which has page_size, node, pages, "
-                                       "max_pages, mount, raise, reuse, verify, stock"},
-        {"[clear]\nrate = 1G\n", "2: unknown key `rate` in [clear], which has method"},
-        {"[hpzd]\n= 3\n", "2: unknown key `` in [hpzd], which has socket, socket_group, socket_mode, "
-                          "run_dir, log_level"},
-        {"[hpzd]\nsocket = /a\nsocket = /a\n", "3: `socket` for the second time, first in line 2"},
-        {POOL "pages = 3\n", "4: `pages` for the second time, first in line 3"},
-        /* [hpzd] and [clear] */
-        {"[hpzd]\nsocket = hpzd.sock\n", "2: socket = hpzd.sock, not an absolute path"},
-        {"[hpzd]\nsocket =\n", "2: socket = , not an absolute path"},
-        {"[hpzd]\nsocket = /run/../x\n", "2: socket = /run/../x, `.` and `..` have no place in this path"},
-        {"[hpzd]\nsocket = /run/./x\n", "2: socket = /run/./x, `.` and `..` have no place in this path"},
-        {"[hpzd]\nsocket = /run/..\n", "2: socket = /run/.., `.` and `..` have no place in this path"},
-        {"[hpzd]\nsocket = /" LONG "/12345678901234567890123456789012345678901/\n",
-                "2: socket = /" LONG
-                "/12345678901234567890123456789012345678901/, path longer than 107 bytes"},
-        {"[hpzd]\nsocket_group = " LONG "\n", "2: socket_group = " LONG ", longer than 63 bytes"},
-        {"[hpzd]\nrun_dir = ~/hpz\n", "2: run_dir = ~/hpz, not an absolute path"},
-        {"[hpzd]\nlog_level = loud\n", "2: log_level = loud, not one of error, warning, info, debug"},
-        {"[hpzd]\nlog_level = info # loud\n", "2: log_level = info # loud, not one of error, warning, info, "
-                                              "debug (a comment behind a value begins "
-                                              "with `;`)"},
-        {"[hpzd]\nlog_level = x\n[hpzd]\n", "2: log_level = x, not one of error, warning, info, debug"},
-        {"[clear]\nmethod =\n", "2: method = , is empty"},
-        {"[clear]\nmethod = an_instruction_with_a_very_long_name\n",
-                "2: method = an_instruction_with_a_very_long_name, longer than 31 bytes"},
-        {"[hpzd]\nsocket_mode = 0777\n", "2: socket_mode = 0777, not a mode of read and write bits, as 0660"},
-        {"[hpzd]\nsocket_mode = rw\n", "2: socket_mode = rw, not a mode of read and write bits, as 0660"},
-        {"[hpzd]\nsocket_mode = 0668\n", "2: socket_mode = 0668, not a mode of read and write bits, as 0660"},
-        {"[hpzd]\nsocket_mode = -1\n", "2: socket_mode = -1, not a mode of read and write bits, as 0660"},
-        {"[hpzd]\nsocket_mode = 0060\n", "2: socket_mode = 0060, its owner must be able to read and write"},
-        {"[hpzd]\nsocket_mode =\n", "2: socket_mode = , not a mode of read and write bits, as 0660"},
-        /* [access NAME] */
-        {"[access]\n", "1: [access] needs a name, as [access main]"},
-        {"[access a/b]\n", "1: [access a/b], a name is made of A-Z a-z 0-9 _ . -"},
-        {ACCESS "[access a]\n", "3: [access a] for the second time, first in line 1"},
-        {"[access a]\nusers = 7\n", "1: [access a] has no allow, which it needs, as `allow = status lease`"},
-        {"[access a]\nallow =\n", "2: allow = , is empty: some of status, lease and admin, or none"},
-        {"[access a]\nallow = status, lease\n",
-                "2: allow = status, lease, `status,` is none of status, lease, admin"},
-        {"[access a]\nallow = none lease\n", "2: allow = none lease, `none` is none of status, lease, admin"},
-        {ACCESS "users = root no-such-user-here\n",
-                "3: users = root no-such-user-here, there is no user `no-such-user-here`"},
-        {ACCESS "users = -1\n", "3: users = -1, there is no user `-1`"},
-        {ACCESS "users = 4294967295\n", "3: users = 4294967295, `4294967295` is more than any user's number"},
-        {ACCESS "users = 99999999999999999999\n",
-                "3: users = 99999999999999999999, `99999999999999999999` is more than any user's number"},
-        {ACCESS "users = 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 "
-                "1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5\n",
-                "3: users = 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 "
-                "1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5, more than 64 users"},
-        {ACCESS "groups = no-such-group-here\n",
-                "3: groups = no-such-group-here, there is no group `no-such-group-here`"},
-        {ACCESS "groups = *\n", "3: groups = *, `*` stands for all users and belongs to `users`"},
-        {ACCESS "quota_bytes = much\n", "3: quota_bytes = much, neither a size, as 64G, nor `none`"},
-        {ACCESS "quota_bytes = -1\n", "3: quota_bytes = -1, neither a size, as 64G, nor `none`"},
-        {ACCESS "quota_leases = 1.5\n", "3: quota_leases = 1.5, neither a number nor `none`"},
-        {ACCESS "quota_leases =\n", "3: quota_leases = , neither a number nor `none`"},
-        {ACCESS "max_connections = 9223372036854775808\n",
-                "3: max_connections = 9223372036854775808, neither a number nor `none`"},
-        {ACCESS "max_requests = 1K\n", "3: max_requests = 1K, neither a number nor `none`"},
-        {ACCESS "max_request = 1\n",
-                "3: unknown key `max_request` in [access], did you mean `max_requests`?"},
-        /* [pool NAME] */
-        {"\n[pool a]\n", "2: [pool a] has no page_size, which it needs, as `page_size = 2M`"},
-        {"[pool a]\npages = 3\n[hpzd]\n",
-                "1: [pool a] has no page_size, which it needs, as `page_size = 2M`"},
-        {"[pool a]\npage_size = 2M\n", "1: [pool a] has no pages, which it needs, as `pages = 512`"},
-        {"[pool a]\npages = 1\npage_size = two\n", "3: page_size = two, not a size, as 2M or 1G"},
-        {"[pool a]\npages = 1\npage_size = 3M\n",
-                "3: page_size = 3M, not the size of a huge page, as 2M or 1G"},
-        {"[pool a]\npages = 1\npage_size = 4K\n",
-                "3: page_size = 4K, not the size of a huge page, as 2M or 1G"},
-        {"[pool a]\npages = 1\npage_size = 2\n",
-                "3: page_size = 2, not the size of a huge page, as 2M or 1G"},
-        {"[pool a]\npages = 1\npage_size = 0\n",
-                "3: page_size = 0, not the size of a huge page, as 2M or 1G"},
-        {POOL "node = -1\n", "4: node = -1, not a NUMA node, 0 to 1023"},
-        {POOL "node = 1024\n", "4: node = 1024, not a NUMA node, 0 to 1023"},
-        {POOL "node = 0,1\n", "4: node = 0,1, not a NUMA node, 0 to 1023"},
-        {POOL "node =\n", "4: node = , not a NUMA node, 0 to 1023"},
-        {POOL "node = 99999999999999999999\n", "4: node = 99999999999999999999, not a NUMA node, 0 to 1023"},
-        {"[pool a]\npage_size = 2M\npages = -3\n", "3: pages = -3, `-3` is not a size, as 512M or 2G"},
-        {"[pool a]\npage_size = 2M\npages = many\n", "3: pages = many, `many` is not a size, as 512M or 2G"},
-        {"[pool a]\npage_size = 2M\npages = 3M\n",
-                "3: pages = 3M, `3M` is not whole pages of 2M, the next such size is 4M"},
-        {"[pool a]\npage_size = 1G\npages = 1.5G\n",
-                "3: pages = 1.5G, `1.5G` is not whole pages of 1G, the next such size is 2G"},
-        {"[pool a]\npage_size = 2M\npages = 99999999999999999999\n",
-                "3: pages = 99999999999999999999, more than any machine has"},
-        {"[pool a]\npage_size = 2M\npages = 4398046511104\n",
-                "3: pages = 4398046511104, more than any machine has"},
-        {"[pool a]\npage_size = 2M\npages = 8388608T\n",
-                "3: pages = 8388608T, `8388608T` is more than any machine has"},
-        {POOL "max_pages = 511\n", "4: max_pages = 511, 511 pages, less than the 512 of `pages`"},
-        {POOL "max_pages = 1022M\n", "4: max_pages = 1022M, 511 pages, less than the 512 of `pages`"},
-        {POOL "mount = hugepages\n", "4: mount = hugepages, neither `auto` nor an absolute path"},
-        {POOL "mount = Auto\n", "4: mount = Auto, neither `auto` nor an absolute path"},
-        {POOL "raise = maybe\n", "4: raise = maybe, neither yes nor no"},
-        {POOL "stock =\n", "4: stock = , is empty: `auto`, or SIZE*COUNT as 2G*8"},
-        {POOL "stock = 64M\n", "4: stock = 64M, `64M` is not SIZE*COUNT, as 2G*8 or 2M*rest"},
-        {POOL "stock = 64M * 3\n", "4: stock = 64M * 3, `64M` is not SIZE*COUNT, as 2G*8 or 2M*rest"},
-        {POOL "stock = 64M*3,2M*1\n", "4: stock = 64M*3,2M*1, `3,2M*1` is not a count from 1 on or `rest`"},
-        {POOL "stock = 64M*0\n", "4: stock = 64M*0, `0` is not a count from 1 on or `rest`"},
-        {POOL "stock = 64M*\n", "4: stock = 64M*, `` is not a count from 1 on or `rest`"},
-        {POOL "stock = *3\n", "4: stock = *3, `` is not a size, as 512M or 2G"},
-        {POOL "stock = 0M*3\n", "4: stock = 0M*3, a segment of no bytes"},
-        {POOL "stock = 64M*4 3M*2\n",
-                "4: stock = 64M*4 3M*2, `3M` is not whole pages of 2M, the next such size is 4M"},
-        {POOL "stock = 64M*4 65536K*2\n", "4: stock = 64M*4 65536K*2, 64M stands there twice"},
-        {POOL "stock = 64M*rest 2M*rest\n", "4: stock = 64M*rest 2M*rest, `rest` stands there twice"},
-        {POOL "stock = 1G*1 2M*1\n", "4: stock = 1G*1 2M*1, 513 pages, more than the 512 of `pages`"},
-        {POOL "stock = 2M*18446744073709551615\n",
-                "4: stock = 2M*18446744073709551615, more pages than any machine has"},
-        {POOL "stock = 2M*9223372036854775807 4M*9223372036854775807\n",
-                "4: stock = 2M*9223372036854775807 4M*9223372036854775807, more pages than any machine has"},
-        /* pools together */
-        {POOL "[pool b]\npages = 1\npage_size = 2M\n", "4: [pool b] has the node and page size of [pool a] "
-                                                       "in line 1, and a pool is all pages of one node and "
-                                                       "size"},
-        {POOL "mount = /m\n[pool b]\npages = 1\npage_size = 1G\nmount = /m/\n",
-                "8: mount = /m, [pool a] in line 1 has it with another page size, and a mount has one"},
+	/* lines */
+	{"[hpzd]\nsocket\n", "2: neither [section] nor `key = value` nor a comment"},
+	{"[hpzd]\nsocket\nx = 1\n", "2: neither [section] nor `key = value` nor a comment"},
+	{"[hpzd]\nsocket\n[\n", "2: neither [section] nor `key = value` nor a comment"},
+	{"[hpzd]\nsocket = /a\n  /b\n", "3: begins with a space, a line cannot go on in the next"},
+	{" [hpzd]\n", "1: begins with a space, a line cannot go on in the next"},
+	{"[hpzd]\n\tsocket = /a\n", "2: begins with a space, a line cannot go on in the next"},
+	{"[hpzd]\nsocket = /a\x1b[2J\n", "2: byte 0x1b, this is no text file"},
+	{"[hpzd]\nsocket = /a\r/b\n", "2: byte 0x0d, this is no text file"},
+	{"[hpzd]\nsocket = /a\x7f\n", "2: byte 0x7f, this is no text file"},
+	{"#" LONG LONG LONG "xxxxx\n", "1: 198 bytes, a line has at most 197"},
+	{"\n\n[hpzd]\nsocket = /" LONG LONG LONG LONG LONG "\n", "4: 330 bytes, a line has at most 197"},
+	/* sections */
+	{"socket = /a\n", "1: `socket` above the first section"},
+	{"[hpz]\n", "1: unknown section [hpz], did you mean [hpzd]?"},
+	{"[pools a]\n", "1: unknown section [pools], did you mean [pool]?"},
+	{"[libvirt]\n",
+		"1: unknown section [libvirt], there are [hpzd], [clear], [pool NAME] and [access NAME]"},
+	{"[]\n", "1: unknown section [], there are [hpzd], [clear], [pool NAME] and [access NAME]"},
+	{"[HPZD]\n", "1: unknown section [HPZD], there are [hpzd], [clear], [pool NAME] and [access NAME]"},
+	{"[hpzd\n", "1: a section without its `]`"},
+	{"[hpzd] socket = /a\n", "1: `socket = /a` behind a section's `]`, only a comment may stand there"},
+	{"[hpzd main]\n", "1: [hpzd main], this section has no name"},
+	{"[hpzd]\n[hpzd]\n", "2: [hpzd] for the second time, first in line 1"},
+	{"[hpzd]\n[clear]\n\n[hpzd]\n", "4: [hpzd] for the second time, first in line 1"},
+	{"[pool]\n", "1: [pool] needs a name, as [pool main]"},
+	{"[pool ]\n", "1: [pool] needs a name, as [pool main]"},
+	{"[pool a b]\n", "1: [pool a b], a name is made of A-Z a-z 0-9 _ . -"},
+	{"[pool a/b]\n", "1: [pool a/b], a name is made of A-Z a-z 0-9 _ . -"},
+	{"[pool \xc3\xa9]\n", "1: [pool \xc3\xa9], a name is made of A-Z a-z 0-9 _ . -"},
+	{"[pool " LONG "]\n", "1: [pool xxxxxxxxxxxxxxxxxxxx...], the name is longer than 63 bytes"},
+	{POOL "[pool b]\npage_size=1G\npages=1\n[pool a]\n",
+		"7: [pool a] for the second time, first in line 1"},
+	/* keys */
+	{"[hpzd]\nsockte = /a\n", "2: unknown key `sockte` in [hpzd], did you mean `socket`?"},
+	{"[hpzd]\nloglevel = info\n", "2: unknown key `loglevel` in [hpzd], did you mean `log_level`?"},
+	{"[pool a]\npagesize = 2M\n", "2: unknown key `pagesize` in [pool], did you mean `page_size`?"},
+	{"[pool a]\nmethod = stosb\n", "2: unknown key `method` in [pool], which has page_size, node, pages, "
+				       "max_pages, mount, raise, reuse, verify, stock"},
+	{"[clear]\nrate = 1G\n", "2: unknown key `rate` in [clear], which has method"},
+	{"[hpzd]\n= 3\n", "2: unknown key `` in [hpzd], which has socket, socket_group, socket_mode, "
+			  "run_dir, log_level"},
+	{"[hpzd]\nsocket = /a\nsocket = /a\n", "3: `socket` for the second time, first in line 2"},
+	{POOL "pages = 3\n", "4: `pages` for the second time, first in line 3"},
+	/* [hpzd] and [clear] */
+	{"[hpzd]\nsocket = hpzd.sock\n", "2: socket = hpzd.sock, not an absolute path"},
+	{"[hpzd]\nsocket =\n", "2: socket = , not an absolute path"},
+	{"[hpzd]\nsocket = /run/../x\n", "2: socket = /run/../x, `.` and `..` have no place in this path"},
+	{"[hpzd]\nsocket = /run/./x\n", "2: socket = /run/./x, `.` and `..` have no place in this path"},
+	{"[hpzd]\nsocket = /run/..\n", "2: socket = /run/.., `.` and `..` have no place in this path"},
+	{"[hpzd]\nsocket = /" LONG "/12345678901234567890123456789012345678901/\n",
+		"2: socket = /" LONG
+		"/12345678901234567890123456789012345678901/, path longer than 107 bytes"},
+	{"[hpzd]\nsocket_group = " LONG "\n", "2: socket_group = " LONG ", longer than 63 bytes"},
+	{"[hpzd]\nrun_dir = ~/hpz\n", "2: run_dir = ~/hpz, not an absolute path"},
+	{"[hpzd]\nlog_level = loud\n", "2: log_level = loud, not one of error, warning, info, debug"},
+	{"[hpzd]\nlog_level = info # loud\n", "2: log_level = info # loud, not one of error, warning, info, "
+					      "debug (a comment behind a value begins "
+					      "with `;`)"},
+	{"[hpzd]\nlog_level = x\n[hpzd]\n", "2: log_level = x, not one of error, warning, info, debug"},
+	{"[clear]\nmethod =\n", "2: method = , is empty"},
+	{"[clear]\nmethod = an_instruction_with_a_very_long_name\n",
+		"2: method = an_instruction_with_a_very_long_name, longer than 31 bytes"},
+	{"[hpzd]\nsocket_mode = 0777\n", "2: socket_mode = 0777, not a mode of read and write bits, as 0660"},
+	{"[hpzd]\nsocket_mode = rw\n", "2: socket_mode = rw, not a mode of read and write bits, as 0660"},
+	{"[hpzd]\nsocket_mode = 0668\n", "2: socket_mode = 0668, not a mode of read and write bits, as 0660"},
+	{"[hpzd]\nsocket_mode = -1\n", "2: socket_mode = -1, not a mode of read and write bits, as 0660"},
+	{"[hpzd]\nsocket_mode = 0060\n", "2: socket_mode = 0060, its owner must be able to read and write"},
+	{"[hpzd]\nsocket_mode =\n", "2: socket_mode = , not a mode of read and write bits, as 0660"},
+	/* [access NAME] */
+	{"[access]\n", "1: [access] needs a name, as [access main]"},
+	{"[access a/b]\n", "1: [access a/b], a name is made of A-Z a-z 0-9 _ . -"},
+	{ACCESS "[access a]\n", "3: [access a] for the second time, first in line 1"},
+	{"[access a]\nusers = 7\n", "1: [access a] has no allow, which it needs, as `allow = status lease`"},
+	{"[access a]\nallow =\n", "2: allow = , is empty: some of status, lease and admin, or none"},
+	{"[access a]\nallow = status, lease\n",
+		"2: allow = status, lease, `status,` is none of status, lease, admin"},
+	{"[access a]\nallow = none lease\n", "2: allow = none lease, `none` is none of status, lease, admin"},
+	{ACCESS "users = root no-such-user-here\n",
+		"3: users = root no-such-user-here, there is no user `no-such-user-here`"},
+	{ACCESS "users = -1\n", "3: users = -1, there is no user `-1`"},
+	{ACCESS "users = 4294967295\n", "3: users = 4294967295, `4294967295` is more than any user's number"},
+	{ACCESS "users = 99999999999999999999\n",
+		"3: users = 99999999999999999999, `99999999999999999999` is more than any user's number"},
+	{ACCESS "users = 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 "
+		"1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5\n",
+		"3: users = 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 "
+		"1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5, more than 64 users"},
+	{ACCESS "groups = no-such-group-here\n",
+		"3: groups = no-such-group-here, there is no group `no-such-group-here`"},
+	{ACCESS "groups = *\n", "3: groups = *, `*` stands for all users and belongs to `users`"},
+	{ACCESS "quota_bytes = much\n", "3: quota_bytes = much, neither a size, as 64G, nor `none`"},
+	{ACCESS "quota_bytes = -1\n", "3: quota_bytes = -1, neither a size, as 64G, nor `none`"},
+	{ACCESS "quota_leases = 1.5\n", "3: quota_leases = 1.5, neither a number nor `none`"},
+	{ACCESS "quota_leases =\n", "3: quota_leases = , neither a number nor `none`"},
+	{ACCESS "max_connections = 9223372036854775808\n",
+		"3: max_connections = 9223372036854775808, neither a number nor `none`"},
+	{ACCESS "max_requests = 1K\n", "3: max_requests = 1K, neither a number nor `none`"},
+	{ACCESS "max_request = 1\n",
+		"3: unknown key `max_request` in [access], did you mean `max_requests`?"},
+	/* [pool NAME] */
+	{"\n[pool a]\n", "2: [pool a] has no page_size, which it needs, as `page_size = 2M`"},
+	{"[pool a]\npages = 3\n[hpzd]\n",
+		"1: [pool a] has no page_size, which it needs, as `page_size = 2M`"},
+	{"[pool a]\npage_size = 2M\n", "1: [pool a] has no pages, which it needs, as `pages = 512`"},
+	{"[pool a]\npages = 1\npage_size = two\n", "3: page_size = two, not a size, as 2M or 1G"},
+	{"[pool a]\npages = 1\npage_size = 3M\n",
+		"3: page_size = 3M, not the size of a huge page, as 2M or 1G"},
+	{"[pool a]\npages = 1\npage_size = 4K\n",
+		"3: page_size = 4K, not the size of a huge page, as 2M or 1G"},
+	{"[pool a]\npages = 1\npage_size = 2\n",
+		"3: page_size = 2, not the size of a huge page, as 2M or 1G"},
+	{"[pool a]\npages = 1\npage_size = 0\n",
+		"3: page_size = 0, not the size of a huge page, as 2M or 1G"},
+	{POOL "node = -1\n", "4: node = -1, not a NUMA node, 0 to 1023"},
+	{POOL "node = 1024\n", "4: node = 1024, not a NUMA node, 0 to 1023"},
+	{POOL "node = 0,1\n", "4: node = 0,1, not a NUMA node, 0 to 1023"},
+	{POOL "node =\n", "4: node = , not a NUMA node, 0 to 1023"},
+	{POOL "node = 99999999999999999999\n", "4: node = 99999999999999999999, not a NUMA node, 0 to 1023"},
+	{"[pool a]\npage_size = 2M\npages = -3\n", "3: pages = -3, `-3` is not a size, as 512M or 2G"},
+	{"[pool a]\npage_size = 2M\npages = many\n", "3: pages = many, `many` is not a size, as 512M or 2G"},
+	{"[pool a]\npage_size = 2M\npages = 3M\n",
+		"3: pages = 3M, `3M` is not whole pages of 2M, the next such size is 4M"},
+	{"[pool a]\npage_size = 1G\npages = 1.5G\n",
+		"3: pages = 1.5G, `1.5G` is not whole pages of 1G, the next such size is 2G"},
+	{"[pool a]\npage_size = 2M\npages = 99999999999999999999\n",
+		"3: pages = 99999999999999999999, more than any machine has"},
+	{"[pool a]\npage_size = 2M\npages = 4398046511104\n",
+		"3: pages = 4398046511104, more than any machine has"},
+	{"[pool a]\npage_size = 2M\npages = 8388608T\n",
+		"3: pages = 8388608T, `8388608T` is more than any machine has"},
+	{POOL "max_pages = 511\n", "4: max_pages = 511, 511 pages, less than the 512 of `pages`"},
+	{POOL "max_pages = 1022M\n", "4: max_pages = 1022M, 511 pages, less than the 512 of `pages`"},
+	{POOL "mount = hugepages\n", "4: mount = hugepages, neither `auto` nor an absolute path"},
+	{POOL "mount = Auto\n", "4: mount = Auto, neither `auto` nor an absolute path"},
+	{POOL "raise = maybe\n", "4: raise = maybe, neither yes nor no"},
+	{POOL "stock =\n", "4: stock = , is empty: `auto`, or SIZE*COUNT as 2G*8"},
+	{POOL "stock = 64M\n", "4: stock = 64M, `64M` is not SIZE*COUNT, as 2G*8 or 2M*rest"},
+	{POOL "stock = 64M * 3\n", "4: stock = 64M * 3, `64M` is not SIZE*COUNT, as 2G*8 or 2M*rest"},
+	{POOL "stock = 64M*3,2M*1\n", "4: stock = 64M*3,2M*1, `3,2M*1` is not a count from 1 on or `rest`"},
+	{POOL "stock = 64M*0\n", "4: stock = 64M*0, `0` is not a count from 1 on or `rest`"},
+	{POOL "stock = 64M*\n", "4: stock = 64M*, `` is not a count from 1 on or `rest`"},
+	{POOL "stock = *3\n", "4: stock = *3, `` is not a size, as 512M or 2G"},
+	{POOL "stock = 0M*3\n", "4: stock = 0M*3, a segment of no bytes"},
+	{POOL "stock = 64M*4 3M*2\n",
+		"4: stock = 64M*4 3M*2, `3M` is not whole pages of 2M, the next such size is 4M"},
+	{POOL "stock = 64M*4 65536K*2\n", "4: stock = 64M*4 65536K*2, 64M stands there twice"},
+	{POOL "stock = 64M*rest 2M*rest\n", "4: stock = 64M*rest 2M*rest, `rest` stands there twice"},
+	{POOL "stock = 1G*1 2M*1\n", "4: stock = 1G*1 2M*1, 513 pages, more than the 512 of `pages`"},
+	{POOL "stock = 2M*18446744073709551615\n",
+		"4: stock = 2M*18446744073709551615, more pages than any machine has"},
+	{POOL "stock = 2M*9223372036854775807 4M*9223372036854775807\n",
+		"4: stock = 2M*9223372036854775807 4M*9223372036854775807, more pages than any machine has"},
+	/* pools together */
+	{POOL "[pool b]\npages = 1\npage_size = 2M\n", "4: [pool b] has the node and page size of [pool a] "
+						       "in line 1, and a pool is all pages of one node and "
+						       "size"},
+	{POOL "mount = /m\n[pool b]\npages = 1\npage_size = 1G\nmount = /m/\n",
+		"8: mount = /m, [pool a] in line 1 has it with another page size, and a mount has one"},
 };
 
 static void test_bad_files(void **state)
@@ -432,7 +432,7 @@ static void test_too_many(void **state)
 		if (i == CONFIG_POOLS_MAX)
 			read_good(text, length, &config);
 		length += (size_t)snprintf(text + length, sizeof text - length,
-		        "[pool p%d]\npage_size = 2M\npages = 1\nnode = %d\n", i, i);
+			"[pool p%d]\npage_size = 2M\npages = 1\nnode = %d\n", i, i);
 	}
 	assert_int_equal(config.pool_count, CONFIG_POOLS_MAX);
 	read_bad(text, length, "257: [pool p64], more than 64 pools");
@@ -442,7 +442,7 @@ static void test_too_many(void **state)
 	stock = text + length - strlen("stock=");
 	for (int i = 1; i <= CONFIG_STOCK_MAX + 1; i++) {
 		length +=
-		        (size_t)snprintf(text + length, sizeof text - length, "%s%dM*1", i > 1 ? " " : "", i);
+			(size_t)snprintf(text + length, sizeof text - length, "%s%dM*1", i > 1 ? " " : "", i);
 		if (i == CONFIG_STOCK_MAX)
 			read_good(text, length, &config);
 	}
@@ -478,8 +478,8 @@ static void test_errors_without_a_line(void **state)
 static void test_noise(void **state)
 {
 	static const char *const parts[] = {"[hpzd]", "[pool a]", "[pool b]", "[", "]", "=", "page_size",
-	        "pages", "2M", "512", "\n", "\n", "\n", " ", "stock", "2M*rest", "*", ";", "#", "\r\n",
-	        "mount", "/", "..", "auto", "\xef\xbb\xbf", "max_pages", "18446744073709551615", "node"};
+		"pages", "2M", "512", "\n", "\n", "\n", " ", "stock", "2M*rest", "*", ";", "#", "\r\n",
+		"mount", "/", "..", "auto", "\xef\xbb\xbf", "max_pages", "18446744073709551615", "node"};
 	unsigned seed = 1;
 
 	for (int round = 0; round < 3000; round++) {
@@ -488,7 +488,7 @@ static void test_noise(void **state)
 		int r;
 		for (int i = 0; i < 60; i++)
 			length += (size_t)snprintf(text + length, sizeof text - length, "%s",
-			        parts[(unsigned)rand_r(&seed) % ARRAY_SIZE(parts)]);
+				parts[(unsigned)rand_r(&seed) % ARRAY_SIZE(parts)]);
 		if (round % 2)
 			text[(unsigned)rand_r(&seed) % length] = (char)rand_r(&seed);
 		temp_write(dir, "c", text, length);
@@ -512,32 +512,32 @@ static bool pools_have_pages(const char *pool, void *user)
 static const struct {
 	const char *next, *with_pages, *error; /* NULL: may be loaded */
 } reloads[] = {
-        {NOW, "ab", NULL},
-        {"#\n" NOW "[clear]\nmethod = stosb\n[pool c]\nnode = 7\npage_size = 2M\npages = 1\n", "ab", NULL},
-        {"[hpzd]\nlog_level=debug\nsocket_group = kvm\nsocket = /s/\nrun_dir = /r\n"
-         "[pool b]\npage_size = 1G\npages = 0\nmax_pages = 9\nstock = auto\nraise = no\n"
-         "[pool a]\npage_size = 2048K\npages = 1\nmount = /m/\nnode = 1\n",
-                "ab", NULL},
-        {"[hpzd]\nsocket = /t\nrun_dir = /r\n", "",
-                "2: socket was /s and would be /t, which needs a restart"},
-        {"[hpzd]\nrun_dir = /r\n", "",
-                "2: socket was /s and would be /run/hpz/hpzd.sock, which needs a restart"},
-        {"", "", "1: socket was /s and would be /run/hpz/hpzd.sock, which needs a restart"},
-        {"[hpzd]\nsocket = /s\nrun_dir = /q\n", "",
-                "3: run_dir was /r and would be /q, which needs a restart"},
-        {"[hpzd]\nsocket = /s\nrun_dir = /r\n", "", NULL},
-        {"[hpzd]\nsocket = /s\nrun_dir = /r\n", "b",
-                "3: [pool b] is gone but has pages, set its pages to 0 first"},
-        {"[hpzd]\nsocket = /s\nrun_dir = /r\n[pool a]\npage_size = 1G\npages = 1\nmount = /m\nnode = 1\n", "",
-                "5: page_size of [pool a] was 2M and would be 1G, which needs a new pool"},
-        {"[hpzd]\nsocket = /s\nrun_dir = /r\n[pool a]\npage_size = 2M\npages = 1\nmount = /m\nnode = 2\n", "",
-                "8: node of [pool a] was 1 and would be 2, which needs a new pool"},
-        {"[hpzd]\nsocket = /s\nrun_dir = /r\n[pool a]\npage_size = 2M\npages = 1\nmount = /m\n", "",
-                "4: node of [pool a] was 1 and would be 0, which needs a new pool"},
-        {"[hpzd]\nsocket = /s\nrun_dir = /r\n[pool a]\npage_size = 2M\npages = 1\nmount = /n\nnode = 1\n", "",
-                "7: mount of [pool a] was /m and would be /n, which needs a new pool"},
-        {"[hpzd]\nsocket = /s\nrun_dir = /r\n[pool a]\npage_size = 2M\npages = 1\nnode = 1\n", "",
-                "4: mount of [pool a] was /m and would be auto, which needs a new pool"},
+	{NOW, "ab", NULL},
+	{"#\n" NOW "[clear]\nmethod = stosb\n[pool c]\nnode = 7\npage_size = 2M\npages = 1\n", "ab", NULL},
+	{"[hpzd]\nlog_level=debug\nsocket_group = kvm\nsocket = /s/\nrun_dir = /r\n"
+	 "[pool b]\npage_size = 1G\npages = 0\nmax_pages = 9\nstock = auto\nraise = no\n"
+	 "[pool a]\npage_size = 2048K\npages = 1\nmount = /m/\nnode = 1\n",
+		"ab", NULL},
+	{"[hpzd]\nsocket = /t\nrun_dir = /r\n", "",
+		"2: socket was /s and would be /t, which needs a restart"},
+	{"[hpzd]\nrun_dir = /r\n", "",
+		"2: socket was /s and would be /run/hpz/hpzd.sock, which needs a restart"},
+	{"", "", "1: socket was /s and would be /run/hpz/hpzd.sock, which needs a restart"},
+	{"[hpzd]\nsocket = /s\nrun_dir = /q\n", "",
+		"3: run_dir was /r and would be /q, which needs a restart"},
+	{"[hpzd]\nsocket = /s\nrun_dir = /r\n", "", NULL},
+	{"[hpzd]\nsocket = /s\nrun_dir = /r\n", "b",
+		"3: [pool b] is gone but has pages, set its pages to 0 first"},
+	{"[hpzd]\nsocket = /s\nrun_dir = /r\n[pool a]\npage_size = 1G\npages = 1\nmount = /m\nnode = 1\n", "",
+		"5: page_size of [pool a] was 2M and would be 1G, which needs a new pool"},
+	{"[hpzd]\nsocket = /s\nrun_dir = /r\n[pool a]\npage_size = 2M\npages = 1\nmount = /m\nnode = 2\n", "",
+		"8: node of [pool a] was 1 and would be 2, which needs a new pool"},
+	{"[hpzd]\nsocket = /s\nrun_dir = /r\n[pool a]\npage_size = 2M\npages = 1\nmount = /m\n", "",
+		"4: node of [pool a] was 1 and would be 0, which needs a new pool"},
+	{"[hpzd]\nsocket = /s\nrun_dir = /r\n[pool a]\npage_size = 2M\npages = 1\nmount = /n\nnode = 1\n", "",
+		"7: mount of [pool a] was /m and would be /n, which needs a new pool"},
+	{"[hpzd]\nsocket = /s\nrun_dir = /r\n[pool a]\npage_size = 2M\npages = 1\nnode = 1\n", "",
+		"4: mount of [pool a] was /m and would be auto, which needs a new pool"},
 };
 
 static void test_reload(void **state)
@@ -568,32 +568,32 @@ static const struct {
 	const char *stock; /* NULL: none of its own */
 	struct config_class classes[8];
 } stocks[] = {
-        {M2, 0, NULL, {{0}}},
-        {M2, 1, NULL, {{1, 1}}},
-        {M2, 2, NULL, {{1, 2}}},
-        {M2, 3, NULL, {{1, 3}}},
-        {M2, 4, NULL, CLASSES({2, 1}, {1, 2})},
-        {M2, 5, NULL, CLASSES({2, 1}, {1, 3})},
-        {M2, 63, NULL, CLASSES({31, 1}, {1, 32})},
-        {M2, 64, NULL, CLASSES({32, 1}, {1, 32})},
-        {M2, 128, NULL, CLASSES({64, 1}, {32, 1}, {1, 32})},
-        {M2, 512, NULL, CLASSES({256, 1}, {32, 4}, {1, 128})},
-        {M2, 513, NULL, CLASSES({256, 1}, {32, 4}, {1, 129})},
-        {G1, 1, NULL, {{1, 1}}},
-        {G1, 2, NULL, {{1, 2}}},
-        {G1, 3, NULL, {{1, 3}}},
-        {G1, 8, NULL, CLASSES({4, 1}, {1, 4})},
-        {G1, 9, NULL, CLASSES({4, 1}, {1, 5})},
-        {M2, 512, "2M*rest", {{1, 512}}},
-        {M2, 512, "64M*2 2M*3 512M*1", CLASSES({256, 1}, {32, 2}, {1, 3})},
-        {M2, 512, "64M*2 2M*rest 512M*1", CLASSES({256, 1}, {32, 2}, {1, 192})},
-        {M2, 512, "2M*2 64M*rest", CLASSES({32, 15}, {1, 32})},
-        {M2, 513, "64M*rest", CLASSES({32, 16}, {1, 1})},
-        {M2, 31, "64M*rest", {{1, 31}}},
-        {M2, 512, "1G*1 64M*rest", {{512, 1}}},
-        {M2, 512, "1G*1", {{512, 1}}},
-        {G1, 4, "2G*1 1G*rest", CLASSES({2, 1}, {1, 2})},
-        {G1, 4, "3G*rest", CLASSES({3, 1}, {1, 1})},
+	{M2, 0, NULL, {{0}}},
+	{M2, 1, NULL, {{1, 1}}},
+	{M2, 2, NULL, {{1, 2}}},
+	{M2, 3, NULL, {{1, 3}}},
+	{M2, 4, NULL, CLASSES({2, 1}, {1, 2})},
+	{M2, 5, NULL, CLASSES({2, 1}, {1, 3})},
+	{M2, 63, NULL, CLASSES({31, 1}, {1, 32})},
+	{M2, 64, NULL, CLASSES({32, 1}, {1, 32})},
+	{M2, 128, NULL, CLASSES({64, 1}, {32, 1}, {1, 32})},
+	{M2, 512, NULL, CLASSES({256, 1}, {32, 4}, {1, 128})},
+	{M2, 513, NULL, CLASSES({256, 1}, {32, 4}, {1, 129})},
+	{G1, 1, NULL, {{1, 1}}},
+	{G1, 2, NULL, {{1, 2}}},
+	{G1, 3, NULL, {{1, 3}}},
+	{G1, 8, NULL, CLASSES({4, 1}, {1, 4})},
+	{G1, 9, NULL, CLASSES({4, 1}, {1, 5})},
+	{M2, 512, "2M*rest", {{1, 512}}},
+	{M2, 512, "64M*2 2M*3 512M*1", CLASSES({256, 1}, {32, 2}, {1, 3})},
+	{M2, 512, "64M*2 2M*rest 512M*1", CLASSES({256, 1}, {32, 2}, {1, 192})},
+	{M2, 512, "2M*2 64M*rest", CLASSES({32, 15}, {1, 32})},
+	{M2, 513, "64M*rest", CLASSES({32, 16}, {1, 1})},
+	{M2, 31, "64M*rest", {{1, 31}}},
+	{M2, 512, "1G*1 64M*rest", {{512, 1}}},
+	{M2, 512, "1G*1", {{512, 1}}},
+	{G1, 4, "2G*1 1G*rest", CLASSES({2, 1}, {1, 2})},
+	{G1, 4, "3G*rest", CLASSES({3, 1}, {1, 1})},
 };
 
 static void expect_stock(const struct config_pool *pool, uint64_t pages, const struct config_class *expected)
@@ -614,8 +614,8 @@ static void test_stock(void **state)
 		char text[256], size[32];
 		snprintf(size, sizeof size, "%llu", (unsigned long long)stocks[i].page_size);
 		snprintf(text, sizeof text, "[pool a]\npage_size = %s\npages = %llu\n%s%s\n", size,
-		        (unsigned long long)stocks[i].pages, stocks[i].stock ? "stock = " : "",
-		        stocks[i].stock ? stocks[i].stock : "");
+			(unsigned long long)stocks[i].pages, stocks[i].stock ? "stock = " : "",
+			stocks[i].stock ? stocks[i].stock : "");
 		read_text(text, &config);
 		expect_stock(&config.pools[0], config.pools[0].pages, stocks[i].classes);
 	}
@@ -628,14 +628,14 @@ static void test_stock_of_less(void **state)
 		uint64_t pages;
 		struct config_class classes[5];
 	} less[] = {
-	        {0, {{0}}},
-	        {1, {{1, 1}}},
-	        {31, {{1, 4}}},
-	        {40, CLASSES({32, 1}, {1, 4})},
-	        {255, CLASSES({32, 2}, {1, 4})},
-	        {256, {{256, 1}}},
-	        {300, CLASSES({256, 1}, {32, 1}, {1, 4})},
-	        {512, CLASSES({256, 1}, {32, 2}, {1, 4})},
+		{0, {{0}}},
+		{1, {{1, 1}}},
+		{31, {{1, 4}}},
+		{40, CLASSES({32, 1}, {1, 4})},
+		{255, CLASSES({32, 2}, {1, 4})},
+		{256, {{256, 1}}},
+		{300, CLASSES({256, 1}, {32, 1}, {1, 4})},
+		{512, CLASSES({256, 1}, {32, 2}, {1, 4})},
 	};
 
 	read_text(POOL "stock = 2M*4 512M*1 64M*2\n", &config);
@@ -648,7 +648,7 @@ static void test_stock_of_less(void **state)
 static void test_stock_sums(void **state)
 {
 	static const char *const texts[] = {
-	        "auto", "2M*rest", "6M*3 10M*2 4M*rest", "2M*1", "64M*1 32M*1 16M*1"};
+		"auto", "2M*rest", "6M*3 10M*2 4M*rest", "2M*1", "64M*1 32M*1 16M*1"};
 
 	for (size_t t = 0; t < ARRAY_SIZE(texts); t++) {
 		char text[256];
@@ -661,7 +661,7 @@ static void test_stock_sums(void **state)
 			for (size_t i = 0; i < count; i++) {
 				assert_true(classes[i].count > 0 && classes[i].segment_pages > 0);
 				assert_true(
-				        i == 0 || classes[i - 1].segment_pages > classes[i].segment_pages);
+					i == 0 || classes[i - 1].segment_pages > classes[i].segment_pages);
 				sum += classes[i].count * classes[i].segment_pages;
 			}
 			assert_true(sum <= pages);
@@ -766,7 +766,7 @@ static void test_example_uncommented(void **state)
 
 	for (char *from = text; *from; from++)
 		if (!(*from == '#' && (from == text || from[-1] == '\n') &&
-		            (islower((unsigned char)from[1]) || from[1] == '[')))
+			    (islower((unsigned char)from[1]) || from[1] == '[')))
 			*to++ = *from;
 	*to = 0;
 	read_text(text, &config);
@@ -811,25 +811,25 @@ static void test_manual(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test_setup_teardown(test_defaults, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_access, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_pool_defaults, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_everything, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_files_of_others, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_mounts, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_words, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_bad_files, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_nul_bytes, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_too_many, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_errors_without_a_line, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_noise, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_reload, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_stock, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_stock_of_less, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_stock_sums, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_example, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_example_uncommented, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_manual, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_defaults, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_access, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_pool_defaults, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_everything, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_files_of_others, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_mounts, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_words, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_bad_files, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_nul_bytes, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_too_many, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_errors_without_a_line, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_noise, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_reload, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_stock, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_stock_of_less, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_stock_sums, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_example, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_example_uncommented, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_manual, setup, teardown),
 	};
 	return cmocka_run_group_tests_name("config", tests, NULL, NULL);
 }

@@ -370,7 +370,7 @@ static void test_error_is_an_answer(void **state)
 	wait_answers(2);
 	for (size_t i = 0; i < 2; i++)
 		assert_int_equal(
-		        got.answers[i].done.error, got.answers[i].done.op == WORKER_CLEAR ? -EINVAL : -EBADF);
+			got.answers[i].done.error, got.answers[i].done.op == WORKER_CLEAR ? -EINVAL : -EBADF);
 	assert_int_equal(crew_get_deaths(crew), 0);
 }
 
@@ -843,7 +843,7 @@ static void test_leftovers(void **state)
 	assert_int_equal(host_get_start_time(&host, old, &start), 0);
 	/* The second number was given to somebody else since; then what can only be nonsense. */
 	snprintf(text, sizeof text, "%d %" PRIu64 "\n%d %" PRIu64 "\n1 0\n-1 0\n0 0\n99999999 5\nnonsense\n",
-	        (int)old, start, (int)another, start + 100000);
+		(int)old, start, (int)another, start + 100000);
 	temp_make(run_dir);
 	temp_put(run_dir, "workers", text);
 	open_crew(get_program());
@@ -1019,35 +1019,35 @@ static void test_starved_of_descriptors(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        TEST(test_job),
-	        TEST(test_never_submitted),
-	        TEST(test_order),
-	        TEST(test_submit_from_answer),
-	        TEST(test_error_is_an_answer),
-	        TEST(test_several_workers),
-	        TEST(test_calibrate),
-	        TEST(test_helpers),
-	        TEST(test_partial),
-	        TEST_LIST(test_killed_while_busy),
-	        TEST_LIST(test_killed_while_idle),
-	        TEST_LIST(test_dead_but_not_noticed),
-	        TEST_LIST(test_answered_before_death),
-	        TEST_LIST(test_deadline),
-	        TEST_LIST(test_held_up_helper_holds_up_nobody),
-	        TEST(test_cancel_queued),
-	        TEST_LIST(test_cancel_running),
-	        TEST(test_hold),
-	        cmocka_unit_test(test_stop_idle),
-	        cmocka_unit_test(test_stop_busy),
-	        cmocka_unit_test(test_stop_and_death),
-	        cmocka_unit_test(test_submit_while_closing),
-	        cmocka_unit_test(test_no_program),
-	        TEST_LIST(test_levels),
-	        cmocka_unit_test(test_leftovers),
-	        TEST_LIST(test_list_stays_short),
-	        cmocka_unit_test(test_list_cannot_be),
-	        cmocka_unit_test(test_death_of_hpzd),
-	        cmocka_unit_test(test_starved_of_descriptors),
+		TEST(test_job),
+		TEST(test_never_submitted),
+		TEST(test_order),
+		TEST(test_submit_from_answer),
+		TEST(test_error_is_an_answer),
+		TEST(test_several_workers),
+		TEST(test_calibrate),
+		TEST(test_helpers),
+		TEST(test_partial),
+		TEST_LIST(test_killed_while_busy),
+		TEST_LIST(test_killed_while_idle),
+		TEST_LIST(test_dead_but_not_noticed),
+		TEST_LIST(test_answered_before_death),
+		TEST_LIST(test_deadline),
+		TEST_LIST(test_held_up_helper_holds_up_nobody),
+		TEST(test_cancel_queued),
+		TEST_LIST(test_cancel_running),
+		TEST(test_hold),
+		cmocka_unit_test(test_stop_idle),
+		cmocka_unit_test(test_stop_busy),
+		cmocka_unit_test(test_stop_and_death),
+		cmocka_unit_test(test_submit_while_closing),
+		cmocka_unit_test(test_no_program),
+		TEST_LIST(test_levels),
+		cmocka_unit_test(test_leftovers),
+		TEST_LIST(test_list_stays_short),
+		cmocka_unit_test(test_list_cannot_be),
+		cmocka_unit_test(test_death_of_hpzd),
+		cmocka_unit_test(test_starved_of_descriptors),
 	};
 	return cmocka_run_group_tests_name("crew", tests, NULL, NULL);
 }

@@ -240,12 +240,12 @@ static void test_cannot_start(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        TEST(test_command_line),
-	        TEST(test_check),
-	        TEST(test_life),
-	        TEST(test_early_stop),
-	        TEST(test_killed),
-	        TEST(test_cannot_start),
+		TEST(test_command_line),
+		TEST(test_check),
+		TEST(test_life),
+		TEST(test_early_stop),
+		TEST(test_killed),
+		TEST(test_cannot_start),
 	};
 	return cmocka_run_group_tests_name("daemon", tests, NULL, NULL);
 }

@@ -67,7 +67,7 @@ static void test_packet(void **state)
 	assert_int_equal(frame_send(pair->a, "hello", 5, NULL, 0), 0);
 	assert_int_equal(frame_send(pair->a, "world!", 6, NULL, 0), 0);
 	assert_int_equal(
-	        frame_receive(pair->b, packet, sizeof(packet), &length, fds, 4, &fd_count), FRAME_OK);
+		frame_receive(pair->b, packet, sizeof(packet), &length, fds, 4, &fd_count), FRAME_OK);
 	assert_int_equal(length, 5);
 	assert_int_equal(fd_count, 0);
 	assert_memory_equal(packet, "hello", 5);
@@ -107,7 +107,7 @@ static void test_descriptors_arrive_close_on_exec(void **state)
 	zero = open("/dev/zero", O_RDONLY);
 	assert_int_equal(frame_send(pair->a, "x", 1, (int[]){null, zero}, 2), 0);
 	assert_int_equal(
-	        frame_receive(pair->b, packet, sizeof(packet), &length, fds, 4, &fd_count), FRAME_OK);
+		frame_receive(pair->b, packet, sizeof(packet), &length, fds, 4, &fd_count), FRAME_OK);
 	assert_int_equal(fd_count, 2);
 	for (unsigned i = 0; i < 2; i++) {
 		assert_int_equal(fcntl(fds[i], F_GETFD), FD_CLOEXEC);
@@ -146,8 +146,8 @@ static void test_253_descriptors(void **state)
 	assert_int_equal(frame_send(pair->a, "x", 1, sent, ARRAY_SIZE(sent)), -EINVAL);
 	assert_int_equal(frame_send(pair->a, "x", 1, sent, HPZ_WIRE_MAX_FDS), 0);
 	assert_int_equal(
-	        frame_receive(pair->b, packet, sizeof(packet), &length, got, ARRAY_SIZE(got), &fd_count),
-	        FRAME_OK);
+		frame_receive(pair->b, packet, sizeof(packet), &length, got, ARRAY_SIZE(got), &fd_count),
+		FRAME_OK);
 	assert_int_equal(fd_count, HPZ_WIRE_MAX_FDS);
 	for (size_t i = 0; i < fd_count; i++)
 		close(got[i]);
@@ -203,7 +203,7 @@ static void test_empty_packet_leaks_no_descriptor(void **state)
 
 	assert_int_equal(frame_send(pair->a, "", 0, &null, 1), 0);
 	assert_int_equal(
-	        frame_receive(pair->b, packet, sizeof(packet), &length, fds, 4, &fd_count), FRAME_EOF);
+		frame_receive(pair->b, packet, sizeof(packet), &length, fds, 4, &fd_count), FRAME_EOF);
 	assert_int_equal(count_fds(), before);
 }
 
@@ -219,13 +219,13 @@ static void test_too_long(void **state)
 	assert_int_equal(frame_send(pair->a, "012345678", 9, &null, 1), 0);
 	assert_int_equal(frame_send(pair->a, "next", 4, NULL, 0), 0);
 	assert_int_equal(
-	        frame_receive(pair->b, packet, sizeof(packet), &length, fds, 4, &fd_count), FRAME_TOO_LONG);
+		frame_receive(pair->b, packet, sizeof(packet), &length, fds, 4, &fd_count), FRAME_TOO_LONG);
 	assert_int_equal(length, 4711);
 	assert_int_equal(fd_count, 4711);
 	assert_int_equal(count_fds(), before);
 	/* The next packet is whole. */
 	assert_int_equal(
-	        frame_receive(pair->b, packet, sizeof(packet), &length, fds, 4, &fd_count), FRAME_OK);
+		frame_receive(pair->b, packet, sizeof(packet), &length, fds, 4, &fd_count), FRAME_OK);
 	assert_int_equal(length, 4);
 }
 
@@ -241,22 +241,22 @@ static void test_withheld_without_room(void **state)
 	/* No place at all. */
 	assert_int_equal(frame_send(pair->a, "packet", 6, &null, 1), 0);
 	assert_int_equal(
-	        frame_receive(pair->b, packet, sizeof(packet), &length, NULL, 0, NULL), FRAME_WITHHELD);
+		frame_receive(pair->b, packet, sizeof(packet), &length, NULL, 0, NULL), FRAME_WITHHELD);
 	assert_int_equal(length, 6);
 	assert_memory_equal(packet, "packet", 6);
 	/* One too few; what came is closed. Odd and even numbers are padded differently. */
 	for (size_t room = 1; room <= 3; room++) {
 		assert_int_equal(
-		        frame_send(pair->a, "packet", 6, (int[]){null, null, null, null}, room + 1), 0);
+			frame_send(pair->a, "packet", 6, (int[]){null, null, null, null}, room + 1), 0);
 		assert_int_equal(
-		        frame_receive(pair->b, packet, sizeof(packet), &length, fds, room, &fd_count),
-		        FRAME_WITHHELD);
+			frame_receive(pair->b, packet, sizeof(packet), &length, fds, room, &fd_count),
+			FRAME_WITHHELD);
 		assert_int_equal(fd_count, 0);
 		assert_int_equal(count_fds(), before);
 		assert_int_equal(frame_send(pair->a, "packet", 6, (int[]){null, null, null, null}, room), 0);
 		assert_int_equal(
-		        frame_receive(pair->b, packet, sizeof(packet), &length, fds, room, &fd_count),
-		        FRAME_OK);
+			frame_receive(pair->b, packet, sizeof(packet), &length, fds, room, &fd_count),
+			FRAME_OK);
 		assert_int_equal(fd_count, room);
 		while (fd_count > 0)
 			close(fds[--fd_count]);
@@ -307,7 +307,7 @@ static void test_full_socket(void **state)
 	assert_int_equal(fcntl(pair->b, F_SETFL, O_NONBLOCK), 0);
 	while (sent-- > 0)
 		assert_int_equal(
-		        frame_receive(pair->b, packet, sizeof(packet), &length, NULL, 0, NULL), FRAME_OK);
+			frame_receive(pair->b, packet, sizeof(packet), &length, NULL, 0, NULL), FRAME_OK);
 	assert_int_equal(frame_receive(pair->b, packet, sizeof(packet), &length, NULL, 0, NULL), -EAGAIN);
 }
 
@@ -366,20 +366,20 @@ static void test_not_a_socket(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        TEST(test_packet),
-	        TEST(test_largest_message),
-	        TEST(test_descriptors_arrive_close_on_exec),
-	        TEST(test_253_descriptors),
-	        TEST(test_end),
-	        TEST(test_reset_is_an_end),
-	        TEST(test_empty_packet_is_an_end),
-	        TEST(test_empty_packet_leaks_no_descriptor),
-	        TEST(test_too_long),
-	        TEST(test_withheld_without_room),
-	        TEST(test_withheld_by_the_limit),
-	        TEST(test_full_socket),
-	        TEST(test_interrupted),
-	        TEST(test_not_a_socket),
+		TEST(test_packet),
+		TEST(test_largest_message),
+		TEST(test_descriptors_arrive_close_on_exec),
+		TEST(test_253_descriptors),
+		TEST(test_end),
+		TEST(test_reset_is_an_end),
+		TEST(test_empty_packet_is_an_end),
+		TEST(test_empty_packet_leaks_no_descriptor),
+		TEST(test_too_long),
+		TEST(test_withheld_without_room),
+		TEST(test_withheld_by_the_limit),
+		TEST(test_full_socket),
+		TEST(test_interrupted),
+		TEST(test_not_a_socket),
 	};
 
 	return cmocka_run_group_tests_name("frame", tests, NULL, NULL);

@@ -190,8 +190,8 @@ static void test_node_without_memory(void **state)
 static void test_broken_files(void **state)
 {
 	static const char *const broken[] = {"", "\n", "x\n", "-1\n", "12x\n", " 3\n",
-	        "99999999999999999999\n",
-	        "11111111111111111111111111111111111111111111111111111111111111111111111111111111\n"};
+		"99999999999999999999\n",
+		"11111111111111111111111111111111111111111111111111111111111111111111111111111111\n"};
 	struct host_counters c = {.nr = 77};
 	struct host host;
 
@@ -227,7 +227,7 @@ static void test_raise(void **state)
 }
 
 static void expect_lowered(struct host *host, unsigned nr, unsigned free, unsigned surplus,
-        unsigned machine_free, unsigned resv, int64_t by, unsigned expected)
+	unsigned machine_free, unsigned resv, int64_t by, unsigned expected)
 {
 	uint64_t before, after;
 
@@ -359,7 +359,7 @@ static void test_fake_process(void **state)
 
 	assert_int_equal(host_init(&host, root), 0);
 	temp_put(root, "proc/42/stat",
-	        "42 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20 21 22\n");
+		"42 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20 21 22\n");
 	assert_int_equal(host_get_start_time(&host, 42, &ticks), 0);
 	assert_int_equal(ticks, 4711);
 	temp_put(root, "proc/42/stat", "42 (a) S 1 2 3\n");
@@ -437,19 +437,19 @@ static void test_this_machine(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test_setup_teardown(test_empty_machine, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_no_numa, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_two_nodes, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_node_without_memory, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_broken_files, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_raise, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_lower, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_raise_refused, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_partial_success, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_fake_process, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_boot_id, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_long_root, setup, teardown),
-	        cmocka_unit_test(test_this_machine),
+		cmocka_unit_test_setup_teardown(test_empty_machine, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_no_numa, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_two_nodes, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_node_without_memory, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_broken_files, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_raise, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_lower, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_raise_refused, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_partial_success, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_fake_process, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_boot_id, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_long_root, setup, teardown),
+		cmocka_unit_test(test_this_machine),
 	};
 	return cmocka_run_group_tests_name("host", tests, NULL, NULL);
 }

@@ -138,7 +138,7 @@ static void test_new_file(void **state)
 static void test_all_types(void **state)
 {
 	struct journal_lease lease = {
-	        .size = sizeof lease, .segments = 2, .id = 1ull << 50, .asked = 3, .uid = 4};
+		.size = sizeof lease, .segments = 2, .id = 1ull << 50, .asked = 3, .uid = 4};
 	struct journal_segment segments[] = {{1, 2, 2 << 20, 4}, {5, 6, 1 << 30, 8, .node = 1}};
 	struct journal_state st = {sizeof st, 2, 1ull << 50, 1, 0};
 	struct journal_owner owner = {.size = sizeof owner, .pid = 42, .comm = "qemu"};
@@ -151,7 +151,7 @@ static void test_all_types(void **state)
 
 	memset(lease.label, 0xc3, sizeof lease.label);
 	assert_int_equal(
-	        journal_append(journal, JOURNAL_LEASE, &lease, sizeof lease, segments, sizeof segments), 0);
+		journal_append(journal, JOURNAL_LEASE, &lease, sizeof lease, segments, sizeof segments), 0);
 	assert_int_equal(journal_append(journal, JOURNAL_STATE, &st, sizeof st, NULL, 0), 0);
 	assert_int_equal(journal_append(journal, JOURNAL_OWNER, &owner, sizeof owner, NULL, 0), 0);
 	assert_int_equal(journal_append(journal, JOURNAL_END, &end, sizeof end, NULL, 0), 0);
@@ -202,8 +202,8 @@ static void test_largest_lease(void **state)
 
 	assert_int_equal(journal_append(journal, JOURNAL_LEASE, &lease, sizeof lease, segments, most), 0);
 	assert_int_equal(
-	        journal_append(journal, JOURNAL_LEASE, &lease, sizeof lease, segments, sizeof segments),
-	        -EINVAL);
+		journal_append(journal, JOURNAL_LEASE, &lease, sizeof lease, segments, sizeof segments),
+		-EINVAL);
 	journal_close(journal);
 	assert_int_equal(journal_open(dir, BOOT, see_largest, &count, NULL, &journal), 0);
 	assert_int_equal(count, 1);
@@ -502,7 +502,7 @@ static void test_shorter_payload(void **state)
 	struct journal *journal = open_journal(BOOT, &seen, NULL);
 
 	assert_int_equal(
-	        journal_append(journal, JOURNAL_LEASE, &old, 16, &old.segment, sizeof old.segment), 0);
+		journal_append(journal, JOURNAL_LEASE, &old, 16, &old.segment, sizeof old.segment), 0);
 	assert_int_equal(journal_append(journal, JOURNAL_END, &(uint32_t){4}, 4, NULL, 0), 0);
 	journal_close(journal);
 	journal_close(open_journal(BOOT, &seen, NULL));
@@ -525,7 +525,7 @@ static void test_wrong_segment_count(void **state)
 	struct journal *journal = open_journal(BOOT, &seen, NULL);
 
 	assert_int_equal(
-	        journal_append(journal, JOURNAL_LEASE, &lease, sizeof lease, segments, sizeof segments), 0);
+		journal_append(journal, JOURNAL_LEASE, &lease, sizeof lease, segments, sizeof segments), 0);
 	journal_close(journal);
 	bytes = temp_read(dir, "journal", &length);
 	for (size_t i = 0; i < ARRAY_SIZE(counts); i++) {
@@ -700,29 +700,29 @@ static void test_tmpfs(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_crc32c),
-	        cmocka_unit_test_setup_teardown(test_new_file, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_all_types, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_largest_lease, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_bad_arguments, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_one_at_a_time, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_not_a_file, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_other_boot, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_many_records, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_torn_tail, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_zero_tail, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_flipped_bits, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_noise, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_newer, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_longer_payload, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_shorter_payload, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_wrong_segment_count, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_compact, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_compact_with_a_bad_record, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_wants_compaction, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_no_room, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_no_room_to_compact, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_tmpfs, setup, teardown),
+		cmocka_unit_test(test_crc32c),
+		cmocka_unit_test_setup_teardown(test_new_file, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_all_types, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_largest_lease, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_bad_arguments, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_one_at_a_time, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_not_a_file, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_other_boot, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_many_records, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_torn_tail, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_zero_tail, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_flipped_bits, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_noise, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_newer, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_longer_payload, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_shorter_payload, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_wrong_segment_count, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_compact, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_compact_with_a_bad_record, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_wants_compaction, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_no_room, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_no_room_to_compact, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_tmpfs, setup, teardown),
 	};
 
 	signal(SIGXFSZ, SIG_IGN); /* RLIMIT_FSIZE shall be an error of write() */

@@ -56,7 +56,7 @@ static void start_in(const char *where, struct hpzd *ret_hpzd)
 
 	*ret_hpzd = (struct hpzd){0};
 	assert_int_equal(
-	        pool_open(&config, "f", store_get_host(), store, &ret_hpzd->pool, error, sizeof error), 0);
+		pool_open(&config, "f", store_get_host(), store, &ret_hpzd->pool, error, sizeof error), 0);
 	segment_close_store(store);
 	assert_int_equal(lease_init_table(&ret_hpzd->leases), 0);
 	assert_int_equal(journal_open(where, BOOT_ID, on_record, ret_hpzd, NULL, &ret_hpzd->journal), 0);
@@ -95,15 +95,14 @@ static void put_clean(unsigned count, uint64_t pages)
 
 /* Grants `count` segments of that many pages, `given` of each. */
 static struct lease *grant(
-        struct hpzd *hpzd, const struct lease *draft, unsigned count, uint64_t pages, uint64_t given)
+	struct hpzd *hpzd, const struct lease *draft, unsigned count, uint64_t pages, uint64_t given)
 {
 	struct pool_segment *segments[8];
 	uint64_t given_pages[8];
 	struct lease *lease = NULL;
 	struct pool_class *class = NULL;
 
-	POOL_FOR_EACH(pos, hpzd->pool)
-	{
+	POOL_FOR_EACH (pos, hpzd->pool) {
 		if (CONTAINER_OF(pos, struct pool_class, link)->pages == pages)
 			class = CONTAINER_OF(pos, struct pool_class, link);
 	}
@@ -149,7 +148,7 @@ static void test_grant(void **state)
 	for (unsigned i = 0; i < 2; i++) {
 		struct pool_segment *segment = lease->segments[i];
 		assert_true(segment->state == SEGMENT_LEASED && segment->lease == lease->id &&
-		            segment->index == i && segment->generation == 1 && segment->given == 3);
+			    segment->index == i && segment->generation == 1 && segment->given == 3);
 		snprintf(name, sizeof name, "%" PRIu64 ".1.%" PRIu64 ".%u", segment->id, lease->id, i);
 		assert_true(store_has(dir, "leased", name));
 	}
@@ -209,7 +208,7 @@ static void test_grant_of_what_vanished(void **state)
 	struct pool_class *class = CONTAINER_OF(hpzd.pool->classes.next, struct pool_class, link);
 	struct list *first = class->segments[SEGMENT_CLEAN].next;
 	struct pool_segment *segments[] = {CONTAINER_OF(first, struct pool_segment, link),
-	        CONTAINER_OF(first->next, struct pool_segment, link)};
+		CONTAINER_OF(first->next, struct pool_segment, link)};
 	char name[SEGMENT_NAME_MAX];
 	pool_get_segment_name(segments[1], name);
 	assert_int_equal(segment_unlink(&hpzd.pool->dirs, SEGMENT_CLEAN, name), 0);
@@ -229,18 +228,18 @@ static void test_grant_of_what_vanished(void **state)
 static void make_full_draft(struct lease *ret_draft)
 {
 	*ret_draft = (struct lease){.comm = "0123456789abcdef",
-	        .uid = 4000000000u,
-	        .gid = 4000000001u,
-	        .pid = 77,
-	        .pid_start = 1ull << 60,
-	        .flags = HPZ_LEASE_KEEP,
-	        .deliver = HPZ_DELIVER_PATH,
-	        .file_uid = 8,
-	        .file_gid = 9,
-	        .file_mode = 0640,
-	        .open_timeout_ms = 1ll << 60,
-	        .asked = 1ull << 61,
-	        .has_token = true};
+		.uid = 4000000000u,
+		.gid = 4000000001u,
+		.pid = 77,
+		.pid_start = 1ull << 60,
+		.flags = HPZ_LEASE_KEEP,
+		.deliver = HPZ_DELIVER_PATH,
+		.file_uid = 8,
+		.file_gid = 9,
+		.file_mode = 0640,
+		.open_timeout_ms = 1ll << 60,
+		.asked = 1ull << 61,
+		.has_token = true};
 	memset(ret_draft->label, 'l', HPZ_LABEL_MAX);
 	memset(ret_draft->key, 'k', HPZ_KEY_MAX);
 	memcpy(ret_draft->label, "\xc3\xa4", 2);
@@ -253,11 +252,11 @@ static void expect_same(const struct lease *lease, const struct lease *draft)
 	assert_string_equal(lease->key, draft->key);
 	assert_string_equal(lease->comm, draft->comm);
 	assert_true(lease->uid == draft->uid && lease->gid == draft->gid && lease->pid == draft->pid &&
-	            lease->pid_start == draft->pid_start && lease->flags == draft->flags &&
-	            lease->deliver == draft->deliver && lease->file_uid == draft->file_uid &&
-	            lease->file_gid == draft->file_gid && lease->file_mode == draft->file_mode &&
-	            lease->open_timeout_ms == draft->open_timeout_ms && lease->asked == draft->asked &&
-	            lease->has_token == draft->has_token);
+		    lease->pid_start == draft->pid_start && lease->flags == draft->flags &&
+		    lease->deliver == draft->deliver && lease->file_uid == draft->file_uid &&
+		    lease->file_gid == draft->file_gid && lease->file_mode == draft->file_mode &&
+		    lease->open_timeout_ms == draft->open_timeout_ms && lease->asked == draft->asked &&
+		    lease->has_token == draft->has_token);
 	assert_memory_equal(lease->token, draft->token, sizeof lease->token);
 }
 
@@ -310,8 +309,8 @@ static void test_states_come_back(void **state)
 	lease_set_opened(&hpzd.leases, lease_find(&hpzd.leases, ids[3]));
 	assert_int_equal(lease_find(&hpzd.leases, ids[3])->state, HPZ_STATE_LEASED);
 	assert_int_equal(lease_set_owner(&hpzd.leases, lease_find(&hpzd.leases, ids[1]), 4711, 1ull << 50,
-	                         HPZ_LEASE_UNBOUND, "a name longer than that"),
-	        0);
+				 HPZ_LEASE_UNBOUND, "a name longer than that"),
+		0);
 	/* Nothing new is nothing written. */
 	uint64_t bytes = journal_get_bytes(hpzd.journal);
 	lease_set_state(&hpzd.leases, lease_find(&hpzd.leases, ids[1]), HPZ_STATE_LEASED);
@@ -323,7 +322,7 @@ static void test_states_come_back(void **state)
 		if (restart)
 			compact(&hpzd);
 		static const enum hpz_lease_state states[] = {
-		        HPZ_STATE_OFFERED, HPZ_STATE_LEASED, HPZ_STATE_RETURNING, HPZ_STATE_LEASED};
+			HPZ_STATE_OFFERED, HPZ_STATE_LEASED, HPZ_STATE_RETURNING, HPZ_STATE_LEASED};
 		for (size_t i = 0; i < 4; i++) {
 			const struct lease *lease = lease_find(&hpzd.leases, ids[i]);
 			assert_int_equal(lease->state, states[i]);
@@ -465,7 +464,7 @@ static void test_death_during_grant(void **state)
 				assert_int_equal(lease->segments_out, renames);
 				assert_int_equal(lease->segment_count, 3);
 				assert_int_equal(
-				        lease->state, renames < 3 ? HPZ_STATE_RETURNING : HPZ_STATE_OFFERED);
+					lease->state, renames < 3 ? HPZ_STATE_RETURNING : HPZ_STATE_OFFERED);
 			}
 			die(&hpzd);
 		}
@@ -694,8 +693,7 @@ static void test_many(void **state)
 	}
 	assert_int_equal(table.count, 5000);
 	uint64_t last = 0;
-	LIST_FOR_EACH(pos, &table.leases)
-	{
+	LIST_FOR_EACH (pos, &table.leases) {
 		assert_true(LEASE_OF(pos)->id > last);
 		last = LEASE_OF(pos)->id;
 		assert_ptr_equal(lease_find(&table, last), LEASE_OF(pos));
@@ -784,24 +782,24 @@ static void test_keys(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        TEST(test_grant),
-	        TEST(test_grant_without_journal),
-	        TEST(test_grant_of_what_vanished),
-	        TEST(test_restart),
-	        TEST(test_states_come_back),
-	        TEST(test_half_returned),
-	        TEST(test_length_was_changed),
-	        TEST(test_death_during_grant),
-	        TEST(test_death_during_return),
-	        TEST(test_unknown_owner),
-	        TEST(test_unknown_beside_known),
-	        TEST(test_wrong_index),
-	        TEST(test_record_of_another_segment),
-	        TEST(test_ranges),
-	        TEST(test_empty_runs),
-	        cmocka_unit_test(test_many),
-	        cmocka_unit_test(test_senseless_records),
-	        TEST(test_keys),
+		TEST(test_grant),
+		TEST(test_grant_without_journal),
+		TEST(test_grant_of_what_vanished),
+		TEST(test_restart),
+		TEST(test_states_come_back),
+		TEST(test_half_returned),
+		TEST(test_length_was_changed),
+		TEST(test_death_during_grant),
+		TEST(test_death_during_return),
+		TEST(test_unknown_owner),
+		TEST(test_unknown_beside_known),
+		TEST(test_wrong_index),
+		TEST(test_record_of_another_segment),
+		TEST(test_ranges),
+		TEST(test_empty_runs),
+		cmocka_unit_test(test_many),
+		cmocka_unit_test(test_senseless_records),
+		TEST(test_keys),
 	};
 	return cmocka_run_group_tests_name("lease", tests, NULL, NULL);
 }

@@ -152,8 +152,8 @@ static void test_passed(void **state)
 	int early = connect_to(path);
 	harness_send(early, harness_make_hello(&in));
 	assert_int_equal(
-	        listener_open(&harness.requests, &harness.loop, "/unused", "", 0, passed, &listener, &why),
-	        0);
+		listener_open(&harness.requests, &harness.loop, "/unused", "", 0, passed, &listener, &why),
+		0);
 	assert_true(harness_receive(early, &out));
 	harness_expect_ok(&out, HPZ_OP_HELLO, 1);
 	close(early);
@@ -300,7 +300,7 @@ static int talk_as_nobody(void)
 		uint16_t op;
 		int error;
 	} cases[] = {{HPZ_OP_STATUS, 0}, {HPZ_OP_LIST, 0}, {HPZ_OP_DRAIN, HPZ_ERR_DENIED},
-	        {HPZ_OP_LEASE, HPZ_ERR_DENIED}};
+		{HPZ_OP_LEASE, HPZ_ERR_DENIED}};
 
 	if (geteuid() == 0 && (setgroups(0, NULL) < 0 || setgid(65534) < 0 || setuid(65534) < 0))
 		return 1;
@@ -358,16 +358,16 @@ static void test_not_root(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        TEST(test_open),
-	        TEST(test_stale),
-	        TEST(test_cannot_be_made),
-	        TEST(test_group),
-	        TEST(test_passed),
-	        TEST(test_close_with_clients),
-	        TEST(test_limit),
-	        TEST(test_out_of_descriptors),
-	        TEST(test_many),
-	        TEST(test_not_root),
+		TEST(test_open),
+		TEST(test_stale),
+		TEST(test_cannot_be_made),
+		TEST(test_group),
+		TEST(test_passed),
+		TEST(test_close_with_clients),
+		TEST(test_limit),
+		TEST(test_out_of_descriptors),
+		TEST(test_many),
+		TEST(test_not_root),
 	};
 	return cmocka_run_group_tests_name("listener", tests, NULL, NULL);
 }

@@ -97,7 +97,7 @@ static void test_journal_stream(void **state)
 
 	assert_int_equal(fstat(STDERR_FILENO, &st), 0);
 	snprintf(
-	        text, sizeof text, "%llu:%llu", (unsigned long long)st.st_dev, (unsigned long long)st.st_ino);
+		text, sizeof text, "%llu:%llu", (unsigned long long)st.st_dev, (unsigned long long)st.st_ino);
 	setenv("JOURNAL_STREAM", text, 1);
 	log_init("hpzd");
 	log_error("to the journal");
@@ -115,7 +115,7 @@ static void test_journal_stream(void **state)
 static void test_control_characters(void **state)
 {
 	log_info("%s", "a\n<0>b\tc\x1b[2J\x7f\r\xc2\x9b"
-	               "d \xc3\xa9 \xc2\xa0");
+		       "d \xc3\xa9 \xc2\xa0");
 	expect(state, "hpzd: a?<0>b?c?[2J????d \xc3\xa9 \xc2\xa0\n");
 }
 
@@ -147,13 +147,13 @@ static void test_errno(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test_setup_teardown(test_plain, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_levels, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_priorities, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_journal_stream, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_control_characters, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_long_line, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_errno, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_plain, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_levels, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_priorities, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_journal_stream, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_control_characters, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_long_line, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_errno, setup, teardown),
 	};
 	return cmocka_run_group_tests_name("log", tests, NULL, NULL);
 }

@@ -78,7 +78,7 @@ static void test_segments_lie_one_after_the_other(void **state)
 
 	for (unsigned i = 0; i < 3; i++)
 		script.lease.segments[i] = (struct fake_segment){
-		        .page_size = PAGE, .bytes = 4 * PAGE, .fd = make_file(4, (uint8_t)(4 * i))};
+			.page_size = PAGE, .bytes = 4 * PAGE, .fd = make_file(4, (uint8_t)(4 * i))};
 	struct hpz_lease *lease = take(&fake, &script, &hpz);
 	assert_int_equal(hpz_map(hpz, lease, &address, &length), HPZ_OK);
 	assert_int_equal((uintptr_t)address % GIB, 0);
@@ -119,9 +119,9 @@ static void test_file_may_be_longer(void **state)
 	size_t length;
 
 	script.lease.segments[0] =
-	        (struct fake_segment){.page_size = PAGE, .bytes = 2 * PAGE, .fd = make_file(8, 0)};
+		(struct fake_segment){.page_size = PAGE, .bytes = 2 * PAGE, .fd = make_file(8, 0)};
 	script.lease.segments[1] =
-	        (struct fake_segment){.page_size = PAGE, .bytes = PAGE, .fd = make_file(3, 100)};
+		(struct fake_segment){.page_size = PAGE, .bytes = PAGE, .fd = make_file(3, 100)};
 	struct hpz_lease *lease = take(&fake, &script, &hpz);
 	assert_int_equal(hpz_map(hpz, lease, (void **)&address, &length), HPZ_OK);
 	assert_int_equal(length, 3 * PAGE);
@@ -140,9 +140,9 @@ static void test_short_file_is_refused(void **state)
 	size_t length = 4711;
 
 	script.lease.segments[0] =
-	        (struct fake_segment){.page_size = PAGE, .bytes = 2 * PAGE, .fd = make_file(2, 0)};
+		(struct fake_segment){.page_size = PAGE, .bytes = 2 * PAGE, .fd = make_file(2, 0)};
 	script.lease.segments[1] =
-	        (struct fake_segment){.page_size = PAGE, .bytes = 2 * PAGE, .fd = make_file(1, 0)};
+		(struct fake_segment){.page_size = PAGE, .bytes = 2 * PAGE, .fd = make_file(1, 0)};
 	struct hpz_lease *lease = take(&fake, &script, &hpz);
 	assert_int_equal(hpz_map(hpz, lease, &address, &length), HPZ_ERR_INVALID);
 	assert_ptr_equal(address, &fake);
@@ -162,9 +162,9 @@ static void test_unaligned_segments_are_refused(void **state)
 	size_t length;
 
 	script.lease.segments[0] =
-	        (struct fake_segment){.page_size = PAGE, .bytes = PAGE, .fd = make_file(1, 0)};
+		(struct fake_segment){.page_size = PAGE, .bytes = PAGE, .fd = make_file(1, 0)};
 	script.lease.segments[1] =
-	        (struct fake_segment){.page_size = 2 * PAGE, .bytes = 2 * PAGE, .fd = make_file(2, 0)};
+		(struct fake_segment){.page_size = 2 * PAGE, .bytes = 2 * PAGE, .fd = make_file(2, 0)};
 	struct hpz_lease *lease = take(&fake, &script, &hpz);
 	assert_int_equal(hpz_map(hpz, lease, &address, &length), HPZ_ERR_INVALID);
 	hpz_lease_free(lease);
@@ -180,7 +180,7 @@ static void test_more_than_an_address_space(void **state)
 	size_t length;
 
 	script.lease.segments[0] = (struct fake_segment){
-	        .page_size = PAGE, .bytes = INT64_MAX & ~(uint64_t)(PAGE - 1), .fd = make_file(1, 0)};
+		.page_size = PAGE, .bytes = INT64_MAX & ~(uint64_t)(PAGE - 1), .fd = make_file(1, 0)};
 	struct hpz_lease *lease = take(&fake, &script, &hpz);
 	assert_int_equal(hpz_map(hpz, lease, &address, &length), HPZ_ERR_TOO_LARGE);
 	hpz_lease_free(lease);
@@ -196,7 +196,7 @@ static void test_stolen_descriptor(void **state)
 	size_t length;
 
 	script.lease.segments[0] =
-	        (struct fake_segment){.page_size = PAGE, .bytes = PAGE, .fd = make_file(1, 0)};
+		(struct fake_segment){.page_size = PAGE, .bytes = PAGE, .fd = make_file(1, 0)};
 	struct hpz_lease *lease = take(&fake, &script, &hpz);
 	int fd = hpz_lease_steal_fd(lease, 0);
 	assert_true(fd >= 0);
@@ -254,7 +254,7 @@ static void test_arguments(void **state)
 	size_t length;
 
 	script.lease.segments[0] =
-	        (struct fake_segment){.page_size = PAGE, .bytes = PAGE, .fd = make_file(1, 0)};
+		(struct fake_segment){.page_size = PAGE, .bytes = PAGE, .fd = make_file(1, 0)};
 	struct hpz_lease *lease = take(&fake, &script, &hpz);
 	assert_int_equal(hpz_map(NULL, lease, &address, &length), HPZ_ERR_INVALID);
 	assert_int_equal(hpz_map(hpz, NULL, &address, &length), HPZ_ERR_INVALID);
@@ -272,14 +272,14 @@ static void test_arguments(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_segments_lie_one_after_the_other),
-	        cmocka_unit_test(test_file_may_be_longer),
-	        cmocka_unit_test(test_short_file_is_refused),
-	        cmocka_unit_test(test_unaligned_segments_are_refused),
-	        cmocka_unit_test(test_more_than_an_address_space),
-	        cmocka_unit_test(test_stolen_descriptor),
-	        cmocka_unit_test(test_path_is_opened),
-	        cmocka_unit_test(test_arguments),
+		cmocka_unit_test(test_segments_lie_one_after_the_other),
+		cmocka_unit_test(test_file_may_be_longer),
+		cmocka_unit_test(test_short_file_is_refused),
+		cmocka_unit_test(test_unaligned_segments_are_refused),
+		cmocka_unit_test(test_more_than_an_address_space),
+		cmocka_unit_test(test_stolen_descriptor),
+		cmocka_unit_test(test_path_is_opened),
+		cmocka_unit_test(test_arguments),
 	};
 
 	return cmocka_run_group_tests_name("map", tests, fake_setup, fake_teardown);

@@ -172,11 +172,11 @@ static void test_socket(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        TEST(test_states),
-	        TEST(test_status),
-	        TEST(test_no_systemd),
-	        TEST(test_watchdog),
-	        TEST(test_socket),
+		TEST(test_states),
+		TEST(test_status),
+		TEST(test_no_systemd),
+		TEST(test_watchdog),
+		TEST(test_socket),
 	};
 	return cmocka_run_group_tests_name("notify", tests, NULL, NULL);
 }

@@ -49,7 +49,7 @@ static int add(const char *pool_name, uint64_t id, uint32_t uid, uint64_t pages,
 	struct pool_segment segment = {.pool = &pool, .pages = pages};
 	struct lease lease = {.id = id, .label = "vm", .file_uid = uid};
 	struct worker_done seen = {
-	        .allocated = pages, .proof = {.result = PROOF_IN_USE, .reason = reason, .source = PROOF_BPF}};
+		.allocated = pages, .proof = {.result = PROOF_IN_USE, .reason = reason, .source = PROOF_BPF}};
 	int fds[2];
 
 	assert_int_equal(pipe2(fds, O_CLOEXEC | O_NONBLOCK), 0);
@@ -70,9 +70,9 @@ static void test_counts(void **state)
 	struct pool two = {.name = "two"}, one = {.name = "one"};
 	uint32_t files = 99;
 	int readers[] = {
-	        add("two", 12, 1000, 4, PROOF_PIN),
-	        add("one", 11, 1001, 1, PROOF_OPEN),
-	        add("two", 12, 1000, 2, PROOF_OPEN),
+		add("two", 12, 1000, 4, PROOF_PIN),
+		add("one", 11, 1001, 1, PROOF_OPEN),
+		add("two", 12, 1000, 2, PROOF_OPEN),
 	};
 
 	assert_int_equal(orphan_get_pages(orphans, &two, &files), 6);
@@ -84,7 +84,7 @@ static void test_counts(void **state)
 	uint64_t last = 0;
 	size_t count = 0;
 	for (const struct list *pos = orphan_get_list(orphans)->next; pos != orphan_get_list(orphans);
-	        pos = pos->next, count++) {
+		pos = pos->next, count++) {
 		const struct orphan *orphan = CONTAINER_OF(pos, const struct orphan, link);
 		assert_true(orphan->lease >= last);
 		last = orphan->lease;
@@ -133,9 +133,9 @@ static void test_free_closes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test_setup_teardown(test_counts, set_up, tear_down),
-	        cmocka_unit_test_setup_teardown(test_look_that_fails, set_up, tear_down),
-	        cmocka_unit_test_setup(test_free_closes, set_up),
+		cmocka_unit_test_setup_teardown(test_counts, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_look_that_fails, set_up, tear_down),
+		cmocka_unit_test_setup(test_free_closes, set_up),
 	};
 
 	return cmocka_run_group_tests_name("orphan", tests, NULL, NULL);

@@ -59,17 +59,17 @@ static void test_duration(void **state)
 		uint64_t ms;
 		const char *text;
 	} rows[] = {
-	        {0, "0s"},
-	        {999, "0s"},
-	        {59999, "59s"},
-	        {60000, "1m00s"},
-	        {187000, "3m07s"},
-	        {3599999, "59m59s"},
-	        {3600000, "1h00m"},
-	        {86399000, "23h59m"},
-	        {86400000, "1d00h"},
-	        {9ull * 86400000 + 4 * 3600000, "9d04h"},
-	        {UINT64_MAX, "213503982334d14h"},
+		{0, "0s"},
+		{999, "0s"},
+		{59999, "59s"},
+		{60000, "1m00s"},
+		{187000, "3m07s"},
+		{3599999, "59m59s"},
+		{3600000, "1h00m"},
+		{86399000, "23h59m"},
+		{86400000, "1d00h"},
+		{9ull * 86400000 + 4 * 3600000, "9d04h"},
+		{UINT64_MAX, "213503982334d14h"},
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
@@ -107,9 +107,9 @@ static void test_json_shape(void **state)
 	output_json_number(&json, "after", 2);
 	output_json_close(&json);
 	page_expect(&page, "{\"schema\":\"s-1\",\"most\":18446744073709551615,\"least\":-9223372036854775808,"
-	                   "\"yes\":true,"
-	                   "\"no\":false,\"none\":null,\"empty\":null,\"full\":\"x\",\"empty list\":[],"
-	                   "\"list\":[1,{},{\"a\":\"b\"}],\"after\":2}\n");
+			   "\"yes\":true,"
+			   "\"no\":false,\"none\":null,\"empty\":null,\"full\":\"x\",\"empty list\":[],"
+			   "\"list\":[1,{},{\"a\":\"b\"}],\"after\":2}\n");
 }
 
 static void test_json_escapes(void **state)
@@ -117,17 +117,17 @@ static void test_json_escapes(void **state)
 	static const struct {
 		const char *text, *json;
 	} rows[] = {
-	        {"", "\"\"\n"},
-	        {"a\"b\\c/", "\"a\\\"b\\\\c/\"\n"},
-	        {"\b\f\n\r\t\x01\x1f", "\"\\u0008\\u000c\\u000a\\u000d\\u0009\\u0001\\u001f\"\n"},
-	        {"\x7f\xc2\x85\xc2\x9f", "\"\\u007f\\u0085\\u009f\"\n"},
-	        {"\xc2\xa0\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80",
-	                "\"\xc2\xa0\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\"\n"},
-	        {"\xff", "\"\\ufffd\"\n"},
-	        {"\xc3(", "\"\\ufffd(\"\n"},
-	        {"\xe2\x82", "\"\\ufffd\\ufffd\"\n"},
-	        {"\xed\xa0\x80", "\"\\ufffd\\ufffd\\ufffd\"\n"},
-	        {"<script>&'", "\"<script>&'\"\n"},
+		{"", "\"\"\n"},
+		{"a\"b\\c/", "\"a\\\"b\\\\c/\"\n"},
+		{"\b\f\n\r\t\x01\x1f", "\"\\u0008\\u000c\\u000a\\u000d\\u0009\\u0001\\u001f\"\n"},
+		{"\x7f\xc2\x85\xc2\x9f", "\"\\u007f\\u0085\\u009f\"\n"},
+		{"\xc2\xa0\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80",
+			"\"\xc2\xa0\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\"\n"},
+		{"\xff", "\"\\ufffd\"\n"},
+		{"\xc3(", "\"\\ufffd(\"\n"},
+		{"\xe2\x82", "\"\\ufffd\\ufffd\"\n"},
+		{"\xed\xa0\x80", "\"\\ufffd\\ufffd\\ufffd\"\n"},
+		{"<script>&'", "\"<script>&'\"\n"},
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
@@ -156,16 +156,16 @@ static void test_table(void **state)
 	output_table_add(&table, "%d MiB", 5);
 	output_table_add(&table, "%s", "x");
 	output_table_add(&table, "%s",
-	        "gr\xc3\xb6\xc3\x9f"
-	        "er");
+		"gr\xc3\xb6\xc3\x9f"
+		"er");
 	output_table_add(&table, "%s", "1000 MiB");
 	output_table_add(&table, "%s", "evil\n");
 	page_open(&page);
 	output_table_print(&table, page.file);
 	page_expect(&page, "NAME        SIZE  LAST\n"
-	                   "a          5 MiB  x\n"
-	                   "gr\xc3\xb6\xc3\x9f"
-	                   "er  1000 MiB  evil\\x0a\n");
+			   "a          5 MiB  x\n"
+			   "gr\xc3\xb6\xc3\x9f"
+			   "er  1000 MiB  evil\\x0a\n");
 	output_table_deinit(&table);
 }
 
@@ -193,18 +193,18 @@ static void test_progress(void **state)
 	char text[OUTPUT_PROGRESS];
 
 	assert_string_equal(output_format_progress(0, 1 << 30, text),
-	        "[..............................]   0%  0 B of 1 GiB");
+		"[..............................]   0%  0 B of 1 GiB");
 	assert_string_equal(output_format_progress(1 << 29, 1 << 30, text),
-	        "[###############...............]  50%  512 MiB of 1 GiB");
+		"[###############...............]  50%  512 MiB of 1 GiB");
 	assert_string_equal(output_format_progress((1 << 30) - 1, 1 << 30, text),
-	        "[#############################.]  99%  1 GiB of 1 GiB");
+		"[#############################.]  99%  1 GiB of 1 GiB");
 	assert_string_equal(output_format_progress(1 << 30, 1 << 30, text),
-	        "[##############################] 100%  1 GiB of 1 GiB");
+		"[##############################] 100%  1 GiB of 1 GiB");
 	/* More than wanted, and nothing wanted. */
 	assert_string_equal(
-	        output_format_progress(2, 1, text), "[##############################] 100%  2 B of 1 B");
+		output_format_progress(2, 1, text), "[##############################] 100%  2 B of 1 B");
 	assert_string_equal(
-	        output_format_progress(0, 0, text), "[##############################] 100%  0 B of 0 B");
+		output_format_progress(0, 0, text), "[##############################] 100%  0 B of 0 B");
 	output_format_progress(UINT64_MAX - 1, UINT64_MAX, text);
 }
 
@@ -222,15 +222,15 @@ static void test_progress_is_for_terminals(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_is_text),
-	        cmocka_unit_test(test_print_text),
-	        cmocka_unit_test(test_duration),
-	        cmocka_unit_test(test_json_shape),
-	        cmocka_unit_test(test_json_escapes),
-	        cmocka_unit_test(test_table),
-	        cmocka_unit_test(test_large_table),
-	        cmocka_unit_test(test_progress),
-	        cmocka_unit_test(test_progress_is_for_terminals),
+		cmocka_unit_test(test_is_text),
+		cmocka_unit_test(test_print_text),
+		cmocka_unit_test(test_duration),
+		cmocka_unit_test(test_json_shape),
+		cmocka_unit_test(test_json_escapes),
+		cmocka_unit_test(test_table),
+		cmocka_unit_test(test_large_table),
+		cmocka_unit_test(test_progress),
+		cmocka_unit_test(test_progress_is_for_terminals),
 	};
 
 	return cmocka_run_group_tests_name("output", tests, NULL, NULL);

@@ -101,18 +101,18 @@ static void expect_plan(const struct plan_case *c)
 	while (expected < ARRAY_SIZE(c->actions) && c->actions[expected].count)
 		expected++;
 	bool is_same = plan.action_count == expected && plan.usable_pages == c->usable &&
-	               plan.missing_pages == c->missing && plan.short_pages == c->lacking;
+		       plan.missing_pages == c->missing && plan.short_pages == c->lacking;
 	for (size_t i = 0; is_same && i < expected; i++)
 		is_same = plan.actions[i].kind == c->actions[i].kind &&
-		          plan.actions[i].segment_pages == c->actions[i].segment_pages &&
-		          plan.actions[i].count == c->actions[i].count;
+			  plan.actions[i].segment_pages == c->actions[i].segment_pages &&
+			  plan.actions[i].count == c->actions[i].count;
 	if (is_same)
 		return;
 	for (size_t i = 0; i < plan.action_count; i++)
 		print_error("action %d: %" PRIu64 " x %" PRIu64 "\n", plan.actions[i].kind,
-		        plan.actions[i].count, plan.actions[i].segment_pages);
+			plan.actions[i].count, plan.actions[i].segment_pages);
 	fail_msg("%s: %zu actions, usable %" PRIu64 ", missing %" PRIu64 ", short %" PRIu64, c->name,
-	        plan.action_count, plan.usable_pages, plan.missing_pages, plan.short_pages);
+		plan.action_count, plan.usable_pages, plan.missing_pages, plan.short_pages);
 }
 
 static void test_plan(void **state)
@@ -142,9 +142,9 @@ static enum policy_level get_level(uint64_t target, uint64_t clean, uint64_t wai
 	struct policy_plan plan;
 
 	policy_plan(
-	        &(struct policy_input){
-	                .target_pages = target, .clean_pages = clean, .waiting_pages = waiting},
-	        &plan);
+		&(struct policy_input){
+			.target_pages = target, .clean_pages = clean, .waiting_pages = waiting},
+		&plan);
 	return plan.level;
 }
 
@@ -164,10 +164,10 @@ static void test_level(void **state)
 static void test_pick_class(void **state)
 {
 	const struct policy_class classes[] = {
-	        {1, .clean = 1},
-	        {4, .leased = 3, .dirty = 2, .filling = 1},
-	        {8, .clean = 2},
-	        {64, .clean = 1},
+		{1, .clean = 1},
+		{4, .leased = 3, .dirty = 2, .filling = 1},
+		{8, .clean = 2},
+		{64, .clean = 1},
 	};
 
 	assert_int_equal(policy_pick_class(classes, 4, 1, 0), 0);
@@ -269,14 +269,14 @@ static uint64_t get_free(const struct world *world)
 static void make_input(const struct world *world, struct policy_input *ret_input)
 {
 	struct policy_input input = {
-	        .is_draining = world->is_draining,
-	        .classes = world->classes,
-	        .class_count = world->class_count,
-	        .kernel_free = get_free(world),
-	        .kernel_resv = world->resv,
-	        .holes_owed_pages = world->owed,
-	        .mending_todo_pages = world->mending,
-	        .may_raise = world->can_raise > 0,
+		.is_draining = world->is_draining,
+		.classes = world->classes,
+		.class_count = world->class_count,
+		.kernel_free = get_free(world),
+		.kernel_resv = world->resv,
+		.holes_owed_pages = world->owed,
+		.mending_todo_pages = world->mending,
+		.may_raise = world->can_raise > 0,
 	};
 	for (size_t i = 0; i < world->class_count; i++) {
 		input.target_pages += world->classes[i].want * world->classes[i].segment_pages;
@@ -308,11 +308,11 @@ static size_t find_class(const struct world *world, uint64_t pages)
 
 /* What every plan must keep, whatever the input. */
 static void check_plan(
-        const struct world *world, const struct policy_input *input, const struct policy_plan *plan)
+	const struct world *world, const struct policy_input *input, const struct policy_plan *plan)
 {
 	uint64_t created = 0, segments = 0, missing = 0;
 	uint64_t promised = input->kernel_resv + input->holes_owed_pages + input->filling_todo_pages +
-	                    input->mending_todo_pages;
+			    input->mending_todo_pages;
 	uint64_t usable = input->kernel_free > promised ? input->kernel_free - promised : 0;
 	unsigned seen[CLASSES_MAX] = {0};
 
@@ -488,7 +488,7 @@ static void make_world(struct world *world, uint64_t seed)
 	world->class_count = dice_between(&world->dice, 1, CLASSES_MAX);
 	for (size_t i = 0; i < world->class_count; i++)
 		world->classes[i].segment_pages =
-		        dice_between(&world->dice, 1, 9) + (i ? world->classes[i - 1].segment_pages : 0);
+			dice_between(&world->dice, 1, 9) + (i ? world->classes[i - 1].segment_pages : 0);
 	set_stock(world);
 	for (size_t i = 0; i < FILLS_MAX; i++)
 		world->fills[i].class = CLASSES_MAX;
@@ -568,14 +568,14 @@ int main(int argc, char **argv)
 	arg_count = argc;
 	args = argv;
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_plan),
-	        cmocka_unit_test(test_plan_overflow),
-	        cmocka_unit_test(test_level),
-	        cmocka_unit_test(test_pick_class),
-	        cmocka_unit_test(test_pick_page_size),
-	        cmocka_unit_test(test_retry),
-	        cmocka_unit_test(test_simulation),
-	        cmocka_unit_test(test_comes_to_stock),
+		cmocka_unit_test(test_plan),
+		cmocka_unit_test(test_plan_overflow),
+		cmocka_unit_test(test_level),
+		cmocka_unit_test(test_pick_class),
+		cmocka_unit_test(test_pick_page_size),
+		cmocka_unit_test(test_retry),
+		cmocka_unit_test(test_simulation),
+		cmocka_unit_test(test_comes_to_stock),
 	};
 	return cmocka_run_group_tests_name("policy", tests, NULL, NULL);
 }

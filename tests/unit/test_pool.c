@@ -38,7 +38,7 @@ static struct pool *open_pool(void)
 	char error[256] = "";
 
 	assert_int_equal(
-	        pool_open(&config, "hpzd.conf", store_get_host(), store, &pool, error, sizeof error), 0);
+		pool_open(&config, "hpzd.conf", store_get_host(), store, &pool, error, sizeof error), 0);
 	assert_string_equal(error, "");
 	segment_close_store(store);
 	return pool;
@@ -66,16 +66,16 @@ static void test_wrong_machine(void **state)
 	bad.page_size = 8192;
 	bad.page_size_line = 4;
 	assert_int_equal(
-	        pool_open(&bad, "a.conf", store_get_host(), store, &pool, error, sizeof error), -EINVAL);
+		pool_open(&bad, "a.conf", store_get_host(), store, &pool, error, sizeof error), -EINVAL);
 	assert_string_equal(error, "a.conf:4: pool p: this kernel has no huge pages of that size");
 	bad = config;
 	bad.node = 1;
 	assert_int_equal(
-	        pool_open(&bad, "a.conf", store_get_host(), store, &pool, error, sizeof error), -EINVAL);
+		pool_open(&bad, "a.conf", store_get_host(), store, &pool, error, sizeof error), -EINVAL);
 	assert_string_equal(error, "a.conf:3: pool p: this machine has no NUMA node 1");
 	bad.node_line = 5;
 	assert_int_equal(
-	        pool_open(&bad, "a.conf", store_get_host(), store, &pool, error, sizeof error), -EINVAL);
+		pool_open(&bad, "a.conf", store_get_host(), store, &pool, error, sizeof error), -EINVAL);
 	assert_string_equal(error, "a.conf:5: pool p: this machine has no NUMA node 1");
 	assert_int_equal(store->references, 1);
 	/* Something is where a directory should be: said, and nothing leaks. */
@@ -230,7 +230,7 @@ static void test_classes(void **state)
 	assert_int_equal(pool_set_length(segment, 7), 0);
 	assert_int_equal(pool_get_classes(pool, classes), 3);
 	assert_true(classes[0].segment_pages == 1 && classes[1].segment_pages == 4 &&
-	            classes[2].segment_pages == 7);
+		    classes[2].segment_pages == 7);
 	assert_true(classes[1].clean == 1 && classes[2].clean == 1);
 	assert_int_equal(pool_set_length(segment, 4), 0);
 	pool_sweep(pool); /* 7 is empty and not wanted */
@@ -275,11 +275,11 @@ static struct segment_store *open_model_store(void *user)
 static void run_model(uint64_t seed, void *user)
 {
 	const struct model_place place = {
-	        .host = store_get_host(),
-	        .page_size = STORE_PAGE,
-	        .pages_max = 60,
-	        .run_dir = run_dir,
-	        .open_store = open_model_store,
+		.host = store_get_host(),
+		.page_size = STORE_PAGE,
+		.pages_max = 60,
+		.run_dir = run_dir,
+		.open_store = open_model_store,
 	};
 	char name[64];
 
@@ -302,15 +302,15 @@ int main(int argc, char **argv)
 	arg_count = argc;
 	args = argv;
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test_setup_teardown(test_wrong_machine, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_adoption, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_adoption_collision, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_ids, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_discard, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_vanished, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_classes, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_many_classes, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_model, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_wrong_machine, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_adoption, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_adoption_collision, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_ids, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_discard, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_vanished, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_classes, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_many_classes, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_model, setup, teardown),
 	};
 	return cmocka_run_group_tests_name("pool", tests, NULL, NULL);
 }

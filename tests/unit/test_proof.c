@@ -65,14 +65,14 @@ static void test_may_be_open(void **state)
 		enum proof_reason reason;
 		bool may_be_open;
 	} rows[] = {
-	        {PROOF_FREE, PROOF_NO_REASON, false},
-	        {PROOF_CANNOT_TELL, PROOF_NO_REASON, true},
-	        {PROOF_IN_USE, PROOF_OPEN, true},
-	        {PROOF_IN_USE, PROOF_OPEN_READ, true},
-	        {PROOF_IN_USE, PROOF_NAME, false},
-	        {PROOF_IN_USE, PROOF_LINK, false},
-	        {PROOF_IN_USE, PROOF_PIN, false},
-	        {PROOF_IN_USE, PROOF_POISON, false},
+		{PROOF_FREE, PROOF_NO_REASON, false},
+		{PROOF_CANNOT_TELL, PROOF_NO_REASON, true},
+		{PROOF_IN_USE, PROOF_OPEN, true},
+		{PROOF_IN_USE, PROOF_OPEN_READ, true},
+		{PROOF_IN_USE, PROOF_NAME, false},
+		{PROOF_IN_USE, PROOF_LINK, false},
+		{PROOF_IN_USE, PROOF_PIN, false},
+		{PROOF_IN_USE, PROOF_POISON, false},
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
@@ -125,11 +125,11 @@ static int tear_down(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test_setup_teardown(test_file_lease, set_up, tear_down),
-	        cmocka_unit_test(test_no_lease_on_a_pipe),
-	        cmocka_unit_test(test_may_be_open),
-	        cmocka_unit_test(test_words),
-	        cmocka_unit_test_setup_teardown(test_learns_nothing_here, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_file_lease, set_up, tear_down),
+		cmocka_unit_test(test_no_lease_on_a_pipe),
+		cmocka_unit_test(test_may_be_open),
+		cmocka_unit_test(test_words),
+		cmocka_unit_test_setup_teardown(test_learns_nothing_here, set_up, tear_down),
 	};
 
 	return cmocka_run_group_tests_name("proof", tests, NULL, NULL);

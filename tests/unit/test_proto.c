@@ -60,62 +60,62 @@ static void test_head_refuses(void **state)
 		struct hpz_wire_head head;
 		int error;
 	} rows[] = {
-	        {false, {.size = HEAD, .op = HPZ_OP_STATUS, .id = 1}, HPZ_OK},
-	        {false, {.size = HEAD + 1, .op = HPZ_OP_STATUS, .id = 1}, HPZ_ERR_PROTOCOL},
-	        {false, {.size = HEAD - 1, .op = HPZ_OP_STATUS, .id = 1}, HPZ_ERR_PROTOCOL},
-	        {false, {.size = 0, .op = HPZ_OP_STATUS, .id = 1}, HPZ_ERR_PROTOCOL},
-	        {false, {.size = UINT32_MAX, .op = HPZ_OP_STATUS, .id = 1}, HPZ_ERR_PROTOCOL},
-	        {false, {.size = HEAD, .op = HPZ_OP_STATUS, .id = 0}, HPZ_ERR_PROTOCOL},
-	        /* id 0: only a server that turns us away */
-	        {true, {.size = HEAD, .op = HPZ_OP_HELLO, .flags = HPZ_WIRE_REPLY, .error = HPZ_ERR_BUSY},
-	                HPZ_OK},
-	        {true, {.size = HEAD, .op = HPZ_OP_HELLO, .flags = HPZ_WIRE_REPLY}, HPZ_ERR_PROTOCOL},
-	        {true, {.size = HEAD, .op = HPZ_OP_LIST, .flags = HPZ_WIRE_REPLY, .error = HPZ_ERR_BUSY},
-	                HPZ_ERR_PROTOCOL},
-	        {false, {.size = HEAD, .op = HPZ_OP_HELLO}, HPZ_ERR_PROTOCOL},
-	        {false, {.size = HEAD, .op = HPZ_OP_STATUS, .id = 1, .flags = HPZ_WIRE_REPLY},
-	                HPZ_ERR_PROTOCOL},
-	        {false, {.size = HEAD, .op = HPZ_OP_STATUS, .id = 1, .flags = 2}, HPZ_ERR_PROTOCOL},
-	        {false, {.size = HEAD, .op = HPZ_OP_STATUS, .id = 1, .error = 1}, HPZ_ERR_PROTOCOL},
-	        {false, {.size = HEAD, .op = HPZ_OP_STATUS, .id = 1, .descriptors = 1}, HPZ_ERR_PROTOCOL},
-	        {false, {.size = HEAD, .op = 0, .id = 1}, HPZ_ERR_UNSUPPORTED},
-	        {false, {.size = HEAD, .op = HPZ_OP_LAST + 1, .id = 1}, HPZ_ERR_UNSUPPORTED},
-	        {false, {.size = HEAD, .op = UINT16_MAX, .id = 1}, HPZ_ERR_UNSUPPORTED},
-	        /* Malformed as well as unknown: it is not answered. */
-	        {false, {.size = HEAD, .op = UINT16_MAX, .id = 0}, HPZ_ERR_PROTOCOL},
-	        {true, {.size = HEAD, .op = HPZ_OP_LEASE, .id = 1, .flags = HPZ_WIRE_REPLY}, HPZ_OK},
-	        {true, {.size = HEAD, .op = HPZ_OP_LEASE, .id = 1, .flags = HPZ_WIRE_REPLY, .error = 4000},
-	                HPZ_OK},
-	        {true,
-	                {.size = HEAD,
-	                        .op = HPZ_OP_LEASE,
-	                        .id = 1,
-	                        .flags = HPZ_WIRE_REPLY,
-	                        .descriptors = 253},
-	                HPZ_OK},
-	        {true,
-	                {.size = HEAD,
-	                        .op = HPZ_OP_LEASE,
-	                        .id = 1,
-	                        .flags = HPZ_WIRE_REPLY,
-	                        .descriptors = 254},
-	                HPZ_ERR_PROTOCOL},
-	        {true,
-	                {.size = HEAD,
-	                        .op = HPZ_OP_LEASE,
-	                        .id = 1,
-	                        .flags = HPZ_WIRE_REPLY,
-	                        .error = 1,
-	                        .descriptors = 1},
-	                HPZ_ERR_PROTOCOL},
-	        {true, {.size = HEAD, .op = HPZ_OP_LEASE, .id = 0, .flags = HPZ_WIRE_REPLY},
-	                HPZ_ERR_PROTOCOL},
-	        {true, {.size = HEAD, .op = HPZ_OP_LEASE, .id = 1, .flags = HPZ_WIRE_REPLY | 2},
-	                HPZ_ERR_PROTOCOL},
-	        {true, {.size = HEAD, .op = HPZ_OP_LEASE, .id = 1}, HPZ_ERR_PROTOCOL},
-	        {true, {.size = HEAD, .op = HPZ_OP_ACK, .id = 1, .flags = HPZ_WIRE_REPLY}, HPZ_ERR_PROTOCOL},
-	        {true, {.size = HEAD, .op = HPZ_OP_LAST + 1, .id = 1, .flags = HPZ_WIRE_REPLY},
-	                HPZ_ERR_PROTOCOL},
+		{false, {.size = HEAD, .op = HPZ_OP_STATUS, .id = 1}, HPZ_OK},
+		{false, {.size = HEAD + 1, .op = HPZ_OP_STATUS, .id = 1}, HPZ_ERR_PROTOCOL},
+		{false, {.size = HEAD - 1, .op = HPZ_OP_STATUS, .id = 1}, HPZ_ERR_PROTOCOL},
+		{false, {.size = 0, .op = HPZ_OP_STATUS, .id = 1}, HPZ_ERR_PROTOCOL},
+		{false, {.size = UINT32_MAX, .op = HPZ_OP_STATUS, .id = 1}, HPZ_ERR_PROTOCOL},
+		{false, {.size = HEAD, .op = HPZ_OP_STATUS, .id = 0}, HPZ_ERR_PROTOCOL},
+		/* id 0: only a server that turns us away */
+		{true, {.size = HEAD, .op = HPZ_OP_HELLO, .flags = HPZ_WIRE_REPLY, .error = HPZ_ERR_BUSY},
+			HPZ_OK},
+		{true, {.size = HEAD, .op = HPZ_OP_HELLO, .flags = HPZ_WIRE_REPLY}, HPZ_ERR_PROTOCOL},
+		{true, {.size = HEAD, .op = HPZ_OP_LIST, .flags = HPZ_WIRE_REPLY, .error = HPZ_ERR_BUSY},
+			HPZ_ERR_PROTOCOL},
+		{false, {.size = HEAD, .op = HPZ_OP_HELLO}, HPZ_ERR_PROTOCOL},
+		{false, {.size = HEAD, .op = HPZ_OP_STATUS, .id = 1, .flags = HPZ_WIRE_REPLY},
+			HPZ_ERR_PROTOCOL},
+		{false, {.size = HEAD, .op = HPZ_OP_STATUS, .id = 1, .flags = 2}, HPZ_ERR_PROTOCOL},
+		{false, {.size = HEAD, .op = HPZ_OP_STATUS, .id = 1, .error = 1}, HPZ_ERR_PROTOCOL},
+		{false, {.size = HEAD, .op = HPZ_OP_STATUS, .id = 1, .descriptors = 1}, HPZ_ERR_PROTOCOL},
+		{false, {.size = HEAD, .op = 0, .id = 1}, HPZ_ERR_UNSUPPORTED},
+		{false, {.size = HEAD, .op = HPZ_OP_LAST + 1, .id = 1}, HPZ_ERR_UNSUPPORTED},
+		{false, {.size = HEAD, .op = UINT16_MAX, .id = 1}, HPZ_ERR_UNSUPPORTED},
+		/* Malformed as well as unknown: it is not answered. */
+		{false, {.size = HEAD, .op = UINT16_MAX, .id = 0}, HPZ_ERR_PROTOCOL},
+		{true, {.size = HEAD, .op = HPZ_OP_LEASE, .id = 1, .flags = HPZ_WIRE_REPLY}, HPZ_OK},
+		{true, {.size = HEAD, .op = HPZ_OP_LEASE, .id = 1, .flags = HPZ_WIRE_REPLY, .error = 4000},
+			HPZ_OK},
+		{true,
+			{.size = HEAD,
+				.op = HPZ_OP_LEASE,
+				.id = 1,
+				.flags = HPZ_WIRE_REPLY,
+				.descriptors = 253},
+			HPZ_OK},
+		{true,
+			{.size = HEAD,
+				.op = HPZ_OP_LEASE,
+				.id = 1,
+				.flags = HPZ_WIRE_REPLY,
+				.descriptors = 254},
+			HPZ_ERR_PROTOCOL},
+		{true,
+			{.size = HEAD,
+				.op = HPZ_OP_LEASE,
+				.id = 1,
+				.flags = HPZ_WIRE_REPLY,
+				.error = 1,
+				.descriptors = 1},
+			HPZ_ERR_PROTOCOL},
+		{true, {.size = HEAD, .op = HPZ_OP_LEASE, .id = 0, .flags = HPZ_WIRE_REPLY},
+			HPZ_ERR_PROTOCOL},
+		{true, {.size = HEAD, .op = HPZ_OP_LEASE, .id = 1, .flags = HPZ_WIRE_REPLY | 2},
+			HPZ_ERR_PROTOCOL},
+		{true, {.size = HEAD, .op = HPZ_OP_LEASE, .id = 1}, HPZ_ERR_PROTOCOL},
+		{true, {.size = HEAD, .op = HPZ_OP_ACK, .id = 1, .flags = HPZ_WIRE_REPLY}, HPZ_ERR_PROTOCOL},
+		{true, {.size = HEAD, .op = HPZ_OP_LAST + 1, .id = 1, .flags = HPZ_WIRE_REPLY},
+			HPZ_ERR_PROTOCOL},
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
@@ -167,7 +167,7 @@ static void test_struct_truncated_at_every_byte(void **state)
 		uint8_t *exact = malloc(available ? available : 1);
 		memcpy(exact, &sent, available);
 		assert_int_equal(
-		        proto_get_struct(exact, available, &got, sizeof(got), &used), HPZ_ERR_PROTOCOL);
+			proto_get_struct(exact, available, &got, sizeof(got), &used), HPZ_ERR_PROTOCOL);
 		free(exact);
 	}
 	assert_int_equal(used, 4711);
@@ -186,7 +186,7 @@ static void test_struct_unknown_tail(void **state)
 	for (size_t i = sizeof(sent); i < sizeof(message); i++) {
 		message[i] = 1;
 		assert_int_equal(proto_get_struct(message, sizeof(message), &got, sizeof(got), &used),
-		        HPZ_ERR_UNSUPPORTED);
+			HPZ_ERR_UNSUPPORTED);
 		message[i] = 0;
 	}
 	/* What belongs to the next struct is not a tail. */
@@ -206,7 +206,7 @@ static void test_struct_needs_no_alignment(void **state)
 	for (size_t at = 0; at < 16; at++) {
 		memcpy(message + at, &sent, sizeof(sent));
 		assert_int_equal(
-		        proto_get_struct(message + at, sizeof(sent), &got, sizeof(got), &used), HPZ_OK);
+			proto_get_struct(message + at, sizeof(sent), &got, sizeof(got), &used), HPZ_OK);
 		assert_memory_equal(&got, &sent, sizeof(sent));
 	}
 }
@@ -241,42 +241,42 @@ static void test_text(void **state)
 		bool is_text;
 		const char *repaired;
 	} rows[] = {
-	        {"", true, ""},
-	        {"abc", true, "abc"},
-	        {"abcdefgh", true, "abcdefgh"},
-	        {" ~", true, " ~"},
-	        {"a\nb", false, "a b"},
-	        {"a\tb", false, "a b"},
-	        {"\x1b[0m", false, "?[0m"},
-	        {"\x7f", false, "?"},
-	        {"\x1f", false, "?"},
-	        {"\xc2\x80", false, "??"}, /* C1 */
-	        {"\xc2\x9b", false, "??"}, /* CSI */
-	        {"\xc2\x9f", false, "??"},
-	        {"\xc2\xa0", true, "\xc2\xa0"},
-	        {"\xc3\xa9", true, "\xc3\xa9"},
-	        {"\xc3", false, "?"},
-	        {"\xc3x", false, "?x"},
-	        {"\xa9", false, "?"},
-	        {"\xc0\x80", false, "??"}, /* overlong NUL */
-	        {"\xc1\xbf", false, "??"},
-	        {"\xe0\x80\x80", false, "???"},
-	        {"\xe0\x9f\xbf", false, "???"},
-	        {"\xe0\xa0\x80", true, "\xe0\xa0\x80"},
-	        {"\xe2\x82\xac", true, "\xe2\x82\xac"},
-	        {"\xed\xa0\x80", false, "???"}, /* surrogates */
-	        {"\xed\xbf\xbf", false, "???"},
-	        {"\xed\x9f\xbf", true, "\xed\x9f\xbf"},
-	        {"\xee\x80\x80", true, "\xee\x80\x80"},
-	        {"\xf0\x80\x80\x80", false, "????"},
-	        {"\xf0\x8f\xbf\xbf", false, "????"},
-	        {"\xf0\x90\x80\x80", true, "\xf0\x90\x80\x80"},
-	        {"\xf4\x8f\xbf\xbf", true, "\xf4\x8f\xbf\xbf"},
-	        {"\xf4\x90\x80\x80", false, "????"},
-	        {"\xf5\x80\x80\x80", false, "????"},
-	        {"\xff", false, "?"},
-	        {"abcdefg\xc3", false, "abcdefg?"}, /* cut by the end of the array */
-	        {"abcdef\xc3\xa9", true, "abcdef\xc3\xa9"},
+		{"", true, ""},
+		{"abc", true, "abc"},
+		{"abcdefgh", true, "abcdefgh"},
+		{" ~", true, " ~"},
+		{"a\nb", false, "a b"},
+		{"a\tb", false, "a b"},
+		{"\x1b[0m", false, "?[0m"},
+		{"\x7f", false, "?"},
+		{"\x1f", false, "?"},
+		{"\xc2\x80", false, "??"}, /* C1 */
+		{"\xc2\x9b", false, "??"}, /* CSI */
+		{"\xc2\x9f", false, "??"},
+		{"\xc2\xa0", true, "\xc2\xa0"},
+		{"\xc3\xa9", true, "\xc3\xa9"},
+		{"\xc3", false, "?"},
+		{"\xc3x", false, "?x"},
+		{"\xa9", false, "?"},
+		{"\xc0\x80", false, "??"}, /* overlong NUL */
+		{"\xc1\xbf", false, "??"},
+		{"\xe0\x80\x80", false, "???"},
+		{"\xe0\x9f\xbf", false, "???"},
+		{"\xe0\xa0\x80", true, "\xe0\xa0\x80"},
+		{"\xe2\x82\xac", true, "\xe2\x82\xac"},
+		{"\xed\xa0\x80", false, "???"}, /* surrogates */
+		{"\xed\xbf\xbf", false, "???"},
+		{"\xed\x9f\xbf", true, "\xed\x9f\xbf"},
+		{"\xee\x80\x80", true, "\xee\x80\x80"},
+		{"\xf0\x80\x80\x80", false, "????"},
+		{"\xf0\x8f\xbf\xbf", false, "????"},
+		{"\xf0\x90\x80\x80", true, "\xf0\x90\x80\x80"},
+		{"\xf4\x8f\xbf\xbf", true, "\xf4\x8f\xbf\xbf"},
+		{"\xf4\x90\x80\x80", false, "????"},
+		{"\xf5\x80\x80\x80", false, "????"},
+		{"\xff", false, "?"},
+		{"abcdefg\xc3", false, "abcdefg?"}, /* cut by the end of the array */
+		{"abcdef\xc3\xa9", true, "abcdef\xc3\xa9"},
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
@@ -336,14 +336,14 @@ static void test_text_is_cut_at_a_border(void **state)
 static void test_check_hello(void **state)
 {
 	const struct hpz_wire_hello good = {
-	        .size = sizeof(good),
-	        .magic = HPZ_WIRE_MAGIC,
-	        .version = HPZ_WIRE_VERSION,
-	        .compat = HPZ_WIRE_COMPAT,
-	        .max_message = HPZ_WIRE_MAX_MESSAGE,
-	        .max_request = HPZ_WIRE_MAX_REQUEST,
-	        .max_descriptors = HPZ_WIRE_MAX_FDS,
-	        .program = "0.1.0",
+		.size = sizeof(good),
+		.magic = HPZ_WIRE_MAGIC,
+		.version = HPZ_WIRE_VERSION,
+		.compat = HPZ_WIRE_COMPAT,
+		.max_message = HPZ_WIRE_MAX_MESSAGE,
+		.max_request = HPZ_WIRE_MAX_REQUEST,
+		.max_descriptors = HPZ_WIRE_MAX_FDS,
+		.program = "0.1.0",
 	};
 
 	CHECK(hello, good, size, sizeof(good), HPZ_OK);
@@ -375,22 +375,22 @@ static void test_check_hello(void **state)
 }
 
 static const struct hpz_wire_lease good_fd = {
-        .size = sizeof(good_fd),
-        .bytes = 1 << 21,
-        .node = HPZ_WIRE_NODE_ANY,
-        .deliver = HPZ_DELIVER_FD,
-        .owner_uid = -1,
-        .owner_gid = -1,
-        .label = "vm",
+	.size = sizeof(good_fd),
+	.bytes = 1 << 21,
+	.node = HPZ_WIRE_NODE_ANY,
+	.deliver = HPZ_DELIVER_FD,
+	.owner_uid = -1,
+	.owner_gid = -1,
+	.label = "vm",
 };
 
 static const struct hpz_wire_lease good_path = {
-        .size = sizeof(good_path),
-        .bytes = 1 << 21,
-        .node = HPZ_WIRE_NODE_ANY,
-        .deliver = HPZ_DELIVER_PATH,
-        .owner_uid = -1,
-        .owner_gid = -1,
+	.size = sizeof(good_path),
+	.bytes = 1 << 21,
+	.node = HPZ_WIRE_NODE_ANY,
+	.deliver = HPZ_DELIVER_PATH,
+	.owner_uid = -1,
+	.owner_gid = -1,
 };
 
 /* What does not depend on the delivery. */
@@ -552,7 +552,7 @@ static void test_garbage(void **state)
 			message[i] = is_sparse && get_random() % 8 ? 0 : (uint8_t)get_random();
 		if (length >= HEAD && round % 3)
 			proto_set_head(message, (uint16_t)(get_random() % 12), get_random() % 3, round % 2, 0,
-			        0, length - HEAD);
+				0, length - HEAD);
 		if (length >= HEAD + 4 && round % 5) {
 			uint32_t size = (uint32_t)(length - HEAD);
 			memcpy(message + HEAD, &size, sizeof(size));
@@ -565,7 +565,7 @@ static void test_garbage(void **state)
 		int error = proto_get_head(message, length, round & 1, &head);
 		assert_true(error == HPZ_OK || error == HPZ_ERR_PROTOCOL || error == HPZ_ERR_UNSUPPORTED);
 		if (proto_get_payload(message, length, &lease, sizeof(lease)) == HPZ_OK &&
-		        proto_check_lease(&lease, &why) == HPZ_OK)
+			proto_check_lease(&lease, &why) == HPZ_OK)
 			assert_true(lease.bytes > 0 && proto_is_text(lease.label, sizeof(lease.label)));
 		if (proto_get_payload(message, length, &hello, sizeof(hello)) == HPZ_OK)
 			proto_check_hello(&hello, &why);
@@ -583,22 +583,22 @@ static void test_garbage(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_head_round_trip),
-	        cmocka_unit_test(test_head_truncated),
-	        cmocka_unit_test(test_head_refuses),
-	        cmocka_unit_test(test_struct_shorter_is_filled_up),
-	        cmocka_unit_test(test_struct_truncated_at_every_byte),
-	        cmocka_unit_test(test_struct_unknown_tail),
-	        cmocka_unit_test(test_struct_needs_no_alignment),
-	        cmocka_unit_test(test_payload_is_alone),
-	        cmocka_unit_test(test_text),
-	        cmocka_unit_test(test_text_zero_is_padding_only),
-	        cmocka_unit_test(test_text_is_cut_at_a_border),
-	        cmocka_unit_test(test_check_hello),
-	        cmocka_unit_test(test_check_lease_fd),
-	        cmocka_unit_test(test_check_lease_path),
-	        cmocka_unit_test(test_check_others),
-	        cmocka_unit_test(test_garbage),
+		cmocka_unit_test(test_head_round_trip),
+		cmocka_unit_test(test_head_truncated),
+		cmocka_unit_test(test_head_refuses),
+		cmocka_unit_test(test_struct_shorter_is_filled_up),
+		cmocka_unit_test(test_struct_truncated_at_every_byte),
+		cmocka_unit_test(test_struct_unknown_tail),
+		cmocka_unit_test(test_struct_needs_no_alignment),
+		cmocka_unit_test(test_payload_is_alone),
+		cmocka_unit_test(test_text),
+		cmocka_unit_test(test_text_zero_is_padding_only),
+		cmocka_unit_test(test_text_is_cut_at_a_border),
+		cmocka_unit_test(test_check_hello),
+		cmocka_unit_test(test_check_lease_fd),
+		cmocka_unit_test(test_check_lease_path),
+		cmocka_unit_test(test_check_others),
+		cmocka_unit_test(test_garbage),
 	};
 
 	return cmocka_run_group_tests_name("proto", tests, NULL, NULL);

@@ -98,7 +98,7 @@ static void on_later(uv_timer_t *timer)
 static void test_lesson_that_fails(void **state)
 {
 	struct segment_store store = {
-	        .page_size = PAGE, .format_fd = open("/", O_RDONLY | O_CLOEXEC), .workers_fd = -1};
+		.page_size = PAGE, .format_fd = open("/", O_RDONLY | O_CLOEXEC), .workers_fd = -1};
 	static uv_timer_t timer;
 
 	prover_learn(prover, &store);
@@ -118,10 +118,10 @@ static void test_lesson_that_fails(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test_setup_teardown(test_nothing_known, set_up, tear_down),
-	        cmocka_unit_test_setup_teardown(test_facts_of_the_journal, set_up, tear_down),
-	        cmocka_unit_test_setup_teardown(test_many_page_sizes, set_up, tear_down),
-	        cmocka_unit_test_setup_teardown(test_lesson_that_fails, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_nothing_known, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_facts_of_the_journal, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_many_page_sizes, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_lesson_that_fails, set_up, tear_down),
 	};
 
 	return cmocka_run_group_tests_name("prover", tests, NULL, NULL);

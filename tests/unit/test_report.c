@@ -7,12 +7,12 @@
 
 static struct pool *pool;
 static const struct config_pool config = {
-        .name = "p",
-        .page_size = STORE_PAGE,
-        .pages = 12,
-        .max_pages = 12,
-        .stock = {{4 * STORE_PAGE, 3}},
-        .stock_count = 1,
+	.name = "p",
+	.page_size = STORE_PAGE,
+	.pages = 12,
+	.max_pages = 12,
+	.stock = {{4 * STORE_PAGE, 3}},
+	.stock_count = 1,
 };
 static _Alignas(8) unsigned char buffer[HPZ_WIRE_MAX_MESSAGE];
 
@@ -32,11 +32,11 @@ static int teardown(void **state)
 static struct lease *grant(uint64_t given, const char *label)
 {
 	struct lease draft = {.uid = 7,
-	        .pid = 8,
-	        .flags = HPZ_LEASE_KEEP,
-	        .deliver = HPZ_DELIVER_PATH,
-	        .asked = 5,
-	        .comm = "asker"};
+		.pid = 8,
+		.flags = HPZ_LEASE_KEEP,
+		.deliver = HPZ_DELIVER_PATH,
+		.asked = 5,
+		.comm = "asker"};
 	struct lease *lease = NULL;
 	struct pool_segment *segment = pool_find_clean(pool, 4);
 
@@ -60,8 +60,8 @@ static void change_file(const struct pool_segment *segment, uint64_t keep, uint6
 		assert_int_equal(fallocate(fd, 0, 0, (off_t)(pages * STORE_PAGE)), 0);
 	else
 		assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-		                         (off_t)(keep * STORE_PAGE), (off_t)((4 - keep) * STORE_PAGE)),
-		        0);
+					 (off_t)(keep * STORE_PAGE), (off_t)((4 - keep) * STORE_PAGE)),
+			0);
 	close(fd);
 }
 
@@ -88,10 +88,10 @@ static void test_pool(void **state)
 	harness_turn();
 	const struct hpz_wire_pool *record = get_pool_record();
 	assert_true(record->size == sizeof *record && record->record == HPZ_RECORD_POOL &&
-	            record->page_size == STORE_PAGE && record->node == 0 && record->target == 12 &&
-	            record->total == 12 && record->clean == 12 && record->clean_segments == 3 &&
-	            record->largest_clean == 4 * STORE_PAGE && record->leased == 0 && record->waiting == 0 &&
-	            record->raised == 0 && record->idle == 1);
+		    record->page_size == STORE_PAGE && record->node == 0 && record->target == 12 &&
+		    record->total == 12 && record->clean == 12 && record->clean_segments == 3 &&
+		    record->largest_clean == 4 * STORE_PAGE && record->leased == 0 && record->waiting == 0 &&
+		    record->raised == 0 && record->idle == 1);
 	assert_string_equal(record->name, "p");
 	assert_string_equal(record->mount, harness.dir);
 	assert_string_equal(record->message, "");
@@ -106,9 +106,9 @@ static void test_pool(void **state)
 	pool->waiting = 3;
 	record = get_pool_record();
 	assert_true(record->total == 12 && record->clean == 0 && record->leased == 7 &&
-	            record->returning == 4 && record->dirty == 4 && record->filling == 1 &&
-	            record->holes == 1 && record->waiting == 3 && record->idle == 0 &&
-	            record->largest_clean == 0 && record->clean_segments == 0);
+		    record->returning == 4 && record->dirty == 4 && record->filling == 1 &&
+		    record->holes == 1 && record->waiting == 3 && record->idle == 0 &&
+		    record->largest_clean == 0 && record->clean_segments == 0);
 	assert_int_equal(fallocate(fd, 0, 0, 3 * STORE_PAGE), 0);
 	assert_int_equal(get_pool_record()->filling, 3);
 	close(fd);
@@ -129,7 +129,7 @@ static void test_status(void **state)
 	harness.reconcile.bytes_filled = 12;
 	get_pool_record();
 	assert_true(status->size == sizeof *status && status->leases == 1 && status->leases_granted == 1 &&
-	            status->bytes_cleared == 11 && status->bytes_filled == 12 && status->worker_deaths == 0);
+		    status->bytes_cleared == 11 && status->bytes_filled == 12 && status->worker_deaths == 0);
 	assert_string_equal(status->version, HPZ_VERSION);
 	assert_string_equal(status->proof, "f_setlease");
 	assert_string_equal(status->method, ""); /* not calibrated yet */
@@ -185,21 +185,21 @@ static void test_list(void **state)
 	assert_int_equal(size, sizeof *listed + sizeof *record + sizeof *segment + 2 * sizeof *holders);
 	assert_true(listed->size == sizeof *listed && listed->records == 4 && listed->cursor == 0);
 	assert_true(record->size == sizeof *record && record->record == HPZ_RECORD_LEASE &&
-	            record->id == lease->id && record->given == 3 * STORE_PAGE && record->asked == 5 &&
-	            record->age_ms < 60000 && record->holes == 0 && record->grown == 0 &&
-	            record->state == HPZ_STATE_OFFERED && record->deliver == HPZ_DELIVER_PATH &&
-	            record->flags == HPZ_LEASE_KEEP && record->uid == 7 && record->pid == 8 &&
-	            record->segments == 1 && record->holders == 2);
+		    record->id == lease->id && record->given == 3 * STORE_PAGE && record->asked == 5 &&
+		    record->age_ms < 60000 && record->holes == 0 && record->grown == 0 &&
+		    record->state == HPZ_STATE_OFFERED && record->deliver == HPZ_DELIVER_PATH &&
+		    record->flags == HPZ_LEASE_KEEP && record->uid == 7 && record->pid == 8 &&
+		    record->segments == 1 && record->holders == 2);
 	assert_string_equal(record->label, "l\xc3\xa4nge");
 	assert_string_equal(record->comm, "asker");
 	assert_true(segment->size == sizeof *segment && segment->record == HPZ_RECORD_SEGMENT &&
-	            segment->bytes == 3 * STORE_PAGE && segment->page_size == STORE_PAGE &&
-	            segment->generation == 1 && segment->node == 0 && segment->descriptor == -1);
+		    segment->bytes == 3 * STORE_PAGE && segment->page_size == STORE_PAGE &&
+		    segment->generation == 1 && segment->node == 0 && segment->descriptor == -1);
 	char path[PATH_MAX];
 	snprintf(path, sizeof path, "%s/hpz-out/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa/0", harness.dir);
 	assert_string_equal(segment->path, path);
 	assert_true(holders[0].size == sizeof *holders && holders[0].record == HPZ_RECORD_HOLDER &&
-	            holders[0].pid == 11 && holders[0].fd == 5 && holders[1].fd == -1);
+		    holders[0].pid == 11 && holders[0].fd == 5 && holders[1].fd == -1);
 	assert_string_equal(holders[0].comm, "qemu-system-x86");
 	assert_memory_equal(holders[1].comm, "0123456789abcdef", 16);
 	/* Returning, its path is no more. */
@@ -300,12 +300,12 @@ static void test_pages(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        TEST(test_pool),
-	        TEST(test_status),
-	        TEST(test_message),
-	        TEST(test_list),
-	        TEST(test_half_returned),
-	        TEST(test_pages),
+		TEST(test_pool),
+		TEST(test_status),
+		TEST(test_message),
+		TEST(test_list),
+		TEST(test_half_returned),
+		TEST(test_pages),
 	};
 	return cmocka_run_group_tests_name("report", tests, NULL, NULL);
 }

@@ -59,14 +59,14 @@ static void take_reply(void)
 }
 
 static enum request_outcome ask_as(
-        struct session *session, const struct request_peer *peer, const struct message *message)
+	struct session *session, const struct request_peer *peer, const struct message *message)
 {
 	/* Exactly as long as it is: a byte read beyond is found. */
 	void *bytes = malloc(MAX(message->length, 1));
 	assert_non_null(bytes);
 	memcpy(bytes, message->bytes, message->length);
 	enum request_outcome outcome =
-	        request_handle(&harness.requests, session, peer, bytes, message->length, unread_lease);
+		request_handle(&harness.requests, session, peer, bytes, message->length, unread_lease);
 	free(bytes);
 	if (outcome == REQUEST_REPLIED || outcome == REQUEST_BROKEN)
 		take_reply();
@@ -94,7 +94,7 @@ static const struct message *wait_reply(size_t number)
 static enum request_outcome greet(const struct message *message)
 {
 	enum request_outcome outcome =
-	        request_handle_hello(&harness.requests, message->bytes, message->length);
+		request_handle_hello(&harness.requests, message->bytes, message->length);
 	take_reply();
 	return outcome;
 }
@@ -112,9 +112,9 @@ static void test_hello(void **state)
 	const struct hpz_wire_hello *hello = HARNESS_PAYLOAD(&out);
 	assert_int_equal(out.length, sizeof(struct hpz_wire_head) + sizeof *hello);
 	assert_true(hello->size == sizeof *hello && hello->magic == HPZ_WIRE_MAGIC &&
-	            hello->version == HPZ_WIRE_VERSION && hello->compat == HPZ_WIRE_COMPAT &&
-	            hello->capabilities == 0 && hello->max_message == HPZ_WIRE_MAX_MESSAGE &&
-	            hello->max_request == HPZ_WIRE_MAX_REQUEST && hello->max_descriptors == HPZ_WIRE_MAX_FDS);
+		    hello->version == HPZ_WIRE_VERSION && hello->compat == HPZ_WIRE_COMPAT &&
+		    hello->capabilities == 0 && hello->max_message == HPZ_WIRE_MAX_MESSAGE &&
+		    hello->max_request == HPZ_WIRE_MAX_REQUEST && hello->max_descriptors == HPZ_WIRE_MAX_FDS);
 	assert_string_equal(hello->program, HPZ_VERSION);
 	/* Somebody newer who still speaks our version. */
 	get_hello()->version = HPZ_WIRE_VERSION + 5;
@@ -236,7 +236,7 @@ static void test_tail(void **state)
 	for (uint16_t op = HPZ_OP_HELLO; op <= HPZ_OP_LAST; op++) {
 		for (unsigned char tail = 0; tail < 2; tail++) {
 			if (!make_request(op, &in) || op == HPZ_OP_WAIT || op == HPZ_OP_DRAIN ||
-			        op == HPZ_OP_CHECK || op == HPZ_OP_VERIFY) /* they wait */
+				op == HPZ_OP_CHECK || op == HPZ_OP_VERIFY) /* they wait */
 				continue;
 			/* Of somebody newer: its struct is 8 bytes longer. Zero means as before. */
 			size_t size = in.length - sizeof(struct hpz_wire_head);
@@ -275,7 +275,7 @@ static void throw_noise(uint64_t seed, void *unused)
 		if (dice_chance(&dice, 20))
 			in.length = dice_roll(&dice, in.length + 60);
 		enum request_outcome outcome =
-		        ask_as(SESSION(2), dice_chance(&dice, 50) ? &root : &user, &in);
+			ask_as(SESSION(2), dice_chance(&dice, 50) ? &root : &user, &in);
 		if (outcome == REQUEST_REPLIED || outcome == REQUEST_BROKEN)
 			harness_get_head(&out);
 		if (outcome == REQUEST_WAITS)
@@ -349,7 +349,7 @@ static void test_denied(void **state)
 		case HPZ_OP_CHECK:
 			assert_int_equal(outcome, REQUEST_REPLIED);
 			assert_non_null(
-			        strstr(harness_expect_error(&out, op, 9, HPZ_ERR_DENIED), "uid 1000"));
+				strstr(harness_expect_error(&out, op, 9, HPZ_ERR_DENIED), "uid 1000"));
 			break;
 		}
 	}
@@ -380,7 +380,7 @@ static void test_status(void **state)
 	const struct hpz_wire_status *status = HARNESS_PAYLOAD(&out);
 	assert_int_equal(out.length, sizeof(struct hpz_wire_head) + sizeof *status);
 	assert_true(status->size == sizeof *status && status->pools == 0 && status->leases == 0 &&
-	            status->connections == 7 && status->uptime_ms < 60000);
+		    status->connections == 7 && status->uptime_ms < 60000);
 	assert_string_equal(status->version, HPZ_VERSION);
 	assert_string_equal(status->proof, "f_setlease");
 	assert_non_null(strstr(status->message, "no pool is configured"));
@@ -409,11 +409,11 @@ static void test_lease_without_pool(void **state)
 	lease.page_size = 2 << 20;
 	ask(harness_make(&in, HPZ_OP_LEASE, 3, &lease, sizeof lease));
 	assert_string_equal(harness_expect_error(&out, HPZ_OP_LEASE, 3, HPZ_ERR_NO_POOL),
-	        "there is no pool with pages of 2M");
+		"there is no pool with pages of 2M");
 	lease.node = 3;
 	ask(harness_make(&in, HPZ_OP_LEASE, 3, &lease, sizeof lease));
 	assert_string_equal(harness_expect_error(&out, HPZ_OP_LEASE, 3, HPZ_ERR_NO_POOL),
-	        "there is no pool on node 3 with pages of 2M");
+		"there is no pool on node 3 with pages of 2M");
 }
 
 static void test_unknown_lease(void **state)
@@ -432,7 +432,7 @@ static void test_unknown_lease(void **state)
 		release.flags = flags;
 		release.timeout_ms = -1;
 		assert_int_equal(
-		        ask(harness_make(&in, HPZ_OP_RELEASE, 3, &release, sizeof release)), REQUEST_REPLIED);
+			ask(harness_make(&in, HPZ_OP_RELEASE, 3, &release, sizeof release)), REQUEST_REPLIED);
 		harness_expect_ok(&out, HPZ_OP_RELEASE, 3);
 		const struct hpz_wire_released *released = HARNESS_PAYLOAD(&out);
 		assert_true(released->id == 5 && released->state == HPZ_STATE_ENDED);
@@ -467,7 +467,7 @@ static void test_wait(void **state)
 	memcpy(wait.pool, "q", 1);
 	assert_int_equal(ask(harness_make(&in, HPZ_OP_WAIT, 6, &wait, sizeof wait)), REQUEST_REPLIED);
 	assert_string_equal(
-	        harness_expect_error(&out, HPZ_OP_WAIT, 6, HPZ_ERR_NO_POOL), "there is no pool q");
+		harness_expect_error(&out, HPZ_OP_WAIT, 6, HPZ_ERR_NO_POOL), "there is no pool q");
 	wait.timeout_ms = -2;
 	ask(harness_make(&in, HPZ_OP_WAIT, 7, &wait, sizeof wait));
 	harness_expect_error(&out, HPZ_OP_WAIT, 7, HPZ_ERR_INVALID);
@@ -477,9 +477,9 @@ static void test_drain(void **state)
 {
 	for (uint32_t flags = 0; flags <= HPZ_DRAIN_GIVE_BACK; flags++) {
 		struct hpz_wire_drain drain = {
-		        .size = sizeof drain, .flags = flags, .timeout_ms = flags ? 0 : -1};
+			.size = sizeof drain, .flags = flags, .timeout_ms = flags ? 0 : -1};
 		assert_int_equal(
-		        ask(harness_make(&in, HPZ_OP_DRAIN, 3, &drain, sizeof drain)), REQUEST_WAITS);
+			ask(harness_make(&in, HPZ_OP_DRAIN, 3, &drain, sizeof drain)), REQUEST_WAITS);
 		harness_expect_ok(wait_reply(flags + 1), HPZ_OP_DRAIN, 3);
 	}
 }
@@ -503,12 +503,12 @@ static void test_cancel(void **state)
 
 static struct pool *pool;
 static const struct config_pool config = {
-        .name = "p",
-        .page_size = STORE_PAGE,
-        .pages = 12,
-        .max_pages = 12,
-        .stock = {{8 * STORE_PAGE, 1}, {STORE_PAGE, 4}},
-        .stock_count = 2,
+	.name = "p",
+	.page_size = STORE_PAGE,
+	.pages = 12,
+	.max_pages = 12,
+	.stock = {{8 * STORE_PAGE, 1}, {STORE_PAGE, 4}},
+	.stock_count = 2,
 };
 
 static int setup_pool(void **state)
@@ -526,11 +526,11 @@ static uint64_t expect_leased(const struct message *message, uint64_t id, uint64
 	struct stat st;
 
 	assert_int_equal(message->length,
-	        sizeof(struct hpz_wire_head) + sizeof *leased + leased->segments * sizeof *segment);
+		sizeof(struct hpz_wire_head) + sizeof *leased + leased->segments * sizeof *segment);
 	assert_true(leased->segments == 1 && leased->given == pages * STORE_PAGE &&
-	            leased->deliver == HPZ_DELIVER_PATH);
+		    leased->deliver == HPZ_DELIVER_PATH);
 	assert_true(segment->bytes == leased->given && segment->descriptor == -1 && segment->node == 0 &&
-	            segment->page_size == STORE_PAGE);
+		    segment->page_size == STORE_PAGE);
 	assert_int_equal(strncmp(segment->path, harness.dir, strlen(harness.dir)), 0);
 	assert_int_equal(stat(segment->path, &st), 0);
 	assert_int_equal(st.st_mode, S_IFREG | 0600);
@@ -558,8 +558,8 @@ static void test_lease(void **state)
 	const struct hpz_wire_listed *listed = HARNESS_PAYLOAD(&out);
 	const struct hpz_wire_lease_record *record = (const void *)(listed + 1);
 	assert_true(listed->records == 2 && listed->cursor == 0 && record->id == id &&
-	            record->segments == 1 && record->state == HPZ_STATE_OFFERED && record->holders == 0 &&
-	            record->holes == 0);
+		    record->segments == 1 && record->state == HPZ_STATE_OFFERED && record->holders == 0 &&
+		    record->holes == 0);
 	assert_string_equal(record->label, "vm");
 	/* Larger than the largest: not now, not ever. */
 	ask(harness_make_lease(&in, 4, 9, -1));
@@ -584,7 +584,7 @@ static void test_lease_errors(void **state)
 	lease.owner_pid = INT32_MAX;
 	ask(harness_make(&in, HPZ_OP_LEASE, 3, &lease, sizeof lease));
 	assert_non_null(strstr(
-	        harness_expect_error(&out, HPZ_OP_LEASE, 3, HPZ_ERR_INVALID), "no process 2147483647"));
+		harness_expect_error(&out, HPZ_OP_LEASE, 3, HPZ_ERR_INVALID), "no process 2147483647"));
 	/* Nothing was taken for it, and nothing is left under hpz-out. */
 	assert_int_equal(pool->segments[SEGMENT_CLEAN], 1);
 	char path[PATH_MAX];
@@ -638,8 +638,8 @@ static void test_key(void **state)
 	/* The answer was lost, so it is asked again, from another connection too: the same. */
 	for (unsigned session = 1; session < 4; session++) {
 		assert_int_equal(ask_as(SESSION(session), &root,
-		                         harness_make(&in, HPZ_OP_LEASE, 4, &lease, sizeof lease)),
-		        REQUEST_REPLIED);
+					 harness_make(&in, HPZ_OP_LEASE, 4, &lease, sizeof lease)),
+			REQUEST_REPLIED);
 		assert_int_equal(expect_leased(&out, 4, 1), id);
 	}
 	assert_int_equal(harness.leases.count, 1);
@@ -712,7 +712,7 @@ static void test_lease_timeout(void **state)
 	assert_int_equal(ask_as(SESSION(1), &root, harness_make_lease(&in, 1, 1, 30)), REQUEST_WAITS);
 	assert_int_equal(ask_as(SESSION(2), &root, harness_make_lease(&in, 2, 1, 5)), REQUEST_WAITS);
 	assert_non_null(
-	        strstr(harness_expect_error(wait_reply(1), HPZ_OP_LEASE, 2, HPZ_ERR_TIMEOUT), "4 KiB asked"));
+		strstr(harness_expect_error(wait_reply(1), HPZ_OP_LEASE, 2, HPZ_ERR_TIMEOUT), "4 KiB asked"));
 	harness_expect_error(wait_reply(2), HPZ_OP_LEASE, 1, HPZ_ERR_TIMEOUT);
 	assert_int_equal(pool->waiting, 0);
 	harness_turn();
@@ -875,35 +875,35 @@ int main(int argc, char **argv)
 	arg_count = argc;
 	args = argv;
 	const struct CMUnitTest tests[] = {
-	        TEST(test_hello),
-	        TEST(test_wrong_hello),
-	        TEST(test_truncated),
-	        TEST(test_tail),
-	        TEST(test_noise),
-	        TEST(test_head),
-	        TEST(test_denied),
-	        TEST(test_unread_descriptors),
-	        TEST(test_status),
-	        TEST(test_list),
-	        TEST(test_lease_without_pool),
-	        TEST(test_unknown_lease),
-	        TEST(test_wait),
-	        TEST(test_drain),
-	        TEST(test_cancel),
-	        TEST_POOL(test_lease),
-	        TEST_POOL(test_lease_errors),
-	        TEST_POOL(test_lease_of_what_vanished),
-	        TEST_POOL(test_key),
-	        TEST_POOL(test_lease_waits),
-	        TEST_POOL(test_lease_order),
-	        TEST_POOL(test_lease_newcomer),
-	        TEST_POOL(test_lease_timeout),
-	        TEST_POOL(test_lease_cancelled),
-	        TEST_POOL(test_adopt),
-	        TEST_POOL(test_owner_dies),
-	        TEST_POOL(test_wait_with_pool),
-	        TEST_POOL(test_drain_with_pool),
-	        TEST_POOL(test_stop_while_waiting),
+		TEST(test_hello),
+		TEST(test_wrong_hello),
+		TEST(test_truncated),
+		TEST(test_tail),
+		TEST(test_noise),
+		TEST(test_head),
+		TEST(test_denied),
+		TEST(test_unread_descriptors),
+		TEST(test_status),
+		TEST(test_list),
+		TEST(test_lease_without_pool),
+		TEST(test_unknown_lease),
+		TEST(test_wait),
+		TEST(test_drain),
+		TEST(test_cancel),
+		TEST_POOL(test_lease),
+		TEST_POOL(test_lease_errors),
+		TEST_POOL(test_lease_of_what_vanished),
+		TEST_POOL(test_key),
+		TEST_POOL(test_lease_waits),
+		TEST_POOL(test_lease_order),
+		TEST_POOL(test_lease_newcomer),
+		TEST_POOL(test_lease_timeout),
+		TEST_POOL(test_lease_cancelled),
+		TEST_POOL(test_adopt),
+		TEST_POOL(test_owner_dies),
+		TEST_POOL(test_wait_with_pool),
+		TEST_POOL(test_drain_with_pool),
+		TEST_POOL(test_stop_while_waiting),
 	};
 	return cmocka_run_group_tests_name("request", tests, NULL, NULL);
 }

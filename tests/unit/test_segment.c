@@ -56,14 +56,14 @@ static void test_names(void **state)
 	expect_round_trip((struct segment_name){7, 3, false, 0, 0}, "7.3");
 	expect_round_trip((struct segment_name){7, 3, true, 0, 0}, "7.3.0.0");
 	expect_round_trip((struct segment_name){UINT64_MAX, UINT64_MAX, false, 0, 0},
-	        "18446744073709551615.18446744073709551615");
+		"18446744073709551615.18446744073709551615");
 	expect_round_trip((struct segment_name){UINT64_MAX, UINT64_MAX, true, UINT64_MAX, UINT32_MAX},
-	        "18446744073709551615.18446744073709551615.18446744073709551615.4294967295");
+		"18446744073709551615.18446744073709551615.18446744073709551615.4294967295");
 	dice_init(&dice, 1);
 	for (int i = 0; i < 10000; i++) {
 		struct segment_name name = {.id = dice_next(&dice) >> dice_roll(&dice, 64),
-		        .generation = dice_next(&dice) >> dice_roll(&dice, 64),
-		        .is_leased = dice_chance(&dice, 50)};
+			.generation = dice_next(&dice) >> dice_roll(&dice, 64),
+			.is_leased = dice_chance(&dice, 50)};
 		if (name.is_leased) {
 			name.lease = dice_next(&dice) >> dice_roll(&dice, 64);
 			name.index = (uint32_t)(dice_next(&dice) >> dice_between(&dice, 32, 63));
@@ -75,12 +75,12 @@ static void test_names(void **state)
 static void test_no_names(void **state)
 {
 	static const char *const texts[] = {"", ".", "..", "...", "1", "1.", ".1", "1.2.", "1.2.3", "1.2.3.",
-	        "1.2.3.4.", "1.2.3.4.5", "1.2.3.4.5.6", "1..2", "1.2..4", "01.2", "1.02", "1.2.03.4",
-	        "1.2.3.04", "00.0", "-1.2", "1.-2", "+1.2", " 1.2", "1 .2", "1. 2", "1.2 ", "1.2\n", "1,2",
-	        "0x1.2", "1.2a", "a.b", "1.2.3.x", "18446744073709551616.0", "0.18446744073709551616",
-	        "1.2.18446744073709551616.0", "1.2.3.4294967296", "99999999999999999999.1",
-	        "1.2.3.18446744073709551616", "1.2.3.4~", "1.2.swp", ".1.2.nfs", "lost+found", "1/2",
-	        "\xd9\xa1.2", "1.2.3.4\xff"};
+		"1.2.3.4.", "1.2.3.4.5", "1.2.3.4.5.6", "1..2", "1.2..4", "01.2", "1.02", "1.2.03.4",
+		"1.2.3.04", "00.0", "-1.2", "1.-2", "+1.2", " 1.2", "1 .2", "1. 2", "1.2 ", "1.2\n", "1,2",
+		"0x1.2", "1.2a", "a.b", "1.2.3.x", "18446744073709551616.0", "0.18446744073709551616",
+		"1.2.18446744073709551616.0", "1.2.3.4294967296", "99999999999999999999.1",
+		"1.2.3.18446744073709551616", "1.2.3.4~", "1.2.swp", ".1.2.nfs", "lost+found", "1/2",
+		"\xd9\xa1.2", "1.2.3.4\xff"};
 	struct segment_name name = {9, 9, true, 9, 9};
 
 	for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
@@ -308,7 +308,7 @@ static void test_create(void **state)
 	assert_int_equal(segment_create(&dirs, "1.0"), -EEXIST);
 	assert_int_equal(segment_stat_at(store, &dirs, SEGMENT_FILLING, "1.0", &is), 0);
 	assert_true(is.pages == 0 && is.allocated == 0 && is.links == 1 && is.uid == geteuid() &&
-	            is.mode == 0 && is.dev == st.st_dev && is.ino == st.st_ino);
+		    is.mode == 0 && is.dev == st.st_dev && is.ino == st.st_ino);
 	assert_int_equal(ftruncate(fd, 3 * (off_t)STORE_PAGE), 0);
 	assert_int_equal(segment_stat_at(store, &dirs, SEGMENT_FILLING, "1.0", &is), 0);
 	assert_int_equal(is.pages, 3);
@@ -450,9 +450,9 @@ static void test_out(void **state)
 	assert_int_equal(st.st_ino, get_inode(SEGMENT_LEASED, "1.1.9.0"));
 	/* The same place twice, and what does not exist. */
 	assert_int_equal(
-	        segment_link_out(store, &dirs, "2.1.9.1", token, 0, geteuid(), getegid(), 0600), -EEXIST);
+		segment_link_out(store, &dirs, "2.1.9.1", token, 0, geteuid(), getegid(), 0600), -EEXIST);
 	assert_int_equal(
-	        segment_link_out(store, &dirs, "absent", token, 2, geteuid(), getegid(), 0600), -ENOENT);
+		segment_link_out(store, &dirs, "absent", token, 2, geteuid(), getegid(), 0600), -ENOENT);
 	/* Fewer than there are: what is left is said, not lost. */
 	assert_int_equal(segment_remove_out(store->out_fd, token, 1), -ENOTEMPTY);
 	assert_int_equal(segment_remove_out(store->out_fd, token, 2), 0);
@@ -475,26 +475,26 @@ static void test_out_path_is_cut(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_names),
-	        cmocka_unit_test(test_no_names),
-	        cmocka_unit_test(test_one_text_a_name),
-	        cmocka_unit_test(test_state_names),
-	        cmocka_unit_test_setup_teardown(test_no_hugetlbfs, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_close_store, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_workers_lock, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_layout, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_mode_is_mended, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_no_symlinks, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_scan, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_create, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_stat_fd, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_only_files, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_open_is_never_held_up, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_rename, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_rename_collision, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_rename_onto_own_link, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_out, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_out_path_is_cut, setup, teardown),
+		cmocka_unit_test(test_names),
+		cmocka_unit_test(test_no_names),
+		cmocka_unit_test(test_one_text_a_name),
+		cmocka_unit_test(test_state_names),
+		cmocka_unit_test_setup_teardown(test_no_hugetlbfs, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_close_store, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_workers_lock, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_layout, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_mode_is_mended, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_no_symlinks, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_scan, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_create, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_stat_fd, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_only_files, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_open_is_never_held_up, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_rename, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_rename_collision, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_rename_onto_own_link, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_out, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_out_path_is_cut, setup, teardown),
 	};
 	return cmocka_run_group_tests_name("segment", tests, NULL, NULL);
 }

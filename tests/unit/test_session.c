@@ -37,7 +37,7 @@ static void send_bytes(int sock, const void *bytes, size_t length)
 }
 
 static const struct hpz_wire_wait for_ever = {
-        .size = sizeof for_ever, .timeout_ms = -1, .clean = 5 * STORE_PAGE};
+	.size = sizeof for_ever, .timeout_ms = -1, .clean = 5 * STORE_PAGE};
 
 /* A request that waits: for more than is clean. */
 static void wait_for_memory(int sock, uint64_t id)
@@ -48,11 +48,11 @@ static void wait_for_memory(int sock, uint64_t id)
 static struct pool *add_pool(void)
 {
 	static const struct config_pool config = {.name = "p",
-	        .page_size = STORE_PAGE,
-	        .pages = 8,
-	        .max_pages = 8,
-	        .stock = {{STORE_PAGE, 8}},
-	        .stock_count = 1};
+		.page_size = STORE_PAGE,
+		.pages = 8,
+		.max_pages = 8,
+		.stock = {{STORE_PAGE, 8}},
+		.stock_count = 1};
 	unsigned before = harness_count_fds();
 	struct pool *pool = harness_add_pool(&config);
 	harness_turn();
@@ -197,7 +197,7 @@ static void test_oversized(void **state)
 	/* As long as a request may be, but no longer than its struct says. */
 	memset(&in, 0, sizeof in);
 	proto_set_head(
-	        in.bytes, HPZ_OP_STATUS, 5, false, 0, 0, HPZ_WIRE_MAX_REQUEST - sizeof(struct hpz_wire_head));
+		in.bytes, HPZ_OP_STATUS, 5, false, 0, 0, HPZ_WIRE_MAX_REQUEST - sizeof(struct hpz_wire_head));
 	*(uint32_t *)HARNESS_PAYLOAD(&in) = HPZ_WIRE_MAX_REQUEST - sizeof(struct hpz_wire_head);
 	send_bytes(sock, in.bytes, HPZ_WIRE_MAX_REQUEST);
 	assert_true(harness_receive(sock, &out));
@@ -206,7 +206,7 @@ static void test_oversized(void **state)
 	send_bytes(sock, in.bytes, HPZ_WIRE_MAX_REQUEST + 1);
 	assert_true(harness_receive(sock, &out));
 	assert_non_null(strstr(
-	        harness_expect_error(&out, HPZ_OP_HELLO, 0, HPZ_ERR_PROTOCOL), "longer than any request"));
+		harness_expect_error(&out, HPZ_OP_HELLO, 0, HPZ_ERR_PROTOCOL), "longer than any request"));
 	harness_expect_end(sock);
 	close(sock);
 	/* As much as a packet can be, before the hello. */
@@ -228,7 +228,7 @@ static void test_descriptors(void **state)
 		assert_int_equal(frame_send(sock, in.bytes, in.length, fds, ARRAY_SIZE(fds)), 0);
 		assert_true(harness_receive(sock, &out));
 		assert_string_equal(harness_expect_error(&out, HPZ_OP_HELLO, 0, HPZ_ERR_PROTOCOL),
-		        "clients send no descriptors");
+			"clients send no descriptors");
 		harness_expect_end(sock);
 		close(sock);
 	}
@@ -330,8 +330,8 @@ static void test_no_spinning(void **state)
 static bool is_waiting(void *count)
 {
 	size_t waiting = 0;
-	LIST_FOR_EACH(pos, &harness.requests.waiting)
-	waiting++;
+	LIST_FOR_EACH (pos, &harness.requests.waiting)
+		waiting++;
 	return waiting == *(size_t *)count;
 }
 
@@ -481,28 +481,28 @@ static void test_no_peer(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        TEST(test_talk),
-	        TEST(test_pipeline),
-	        TEST(test_half_closed),
-	        TEST(test_gone_at_once),
-	        TEST(test_no_hello),
-	        TEST(test_hello_twice),
-	        TEST(test_truncated),
-	        TEST(test_empty_packet),
-	        TEST(test_oversized),
-	        TEST(test_descriptors),
-	        TEST(test_id_0),
-	        TEST(test_unknown_op),
-	        TEST(test_never_reads),
-	        TEST(test_never_reads_and_goes),
-	        TEST(test_no_spinning),
-	        TEST(test_wait_is_in_order),
-	        TEST(test_gone_while_waiting),
-	        TEST(test_chatter_while_waiting),
-	        TEST(test_timeout),
-	        TEST(test_gone_when_answered),
-	        TEST(test_peer),
-	        TEST(test_no_peer),
+		TEST(test_talk),
+		TEST(test_pipeline),
+		TEST(test_half_closed),
+		TEST(test_gone_at_once),
+		TEST(test_no_hello),
+		TEST(test_hello_twice),
+		TEST(test_truncated),
+		TEST(test_empty_packet),
+		TEST(test_oversized),
+		TEST(test_descriptors),
+		TEST(test_id_0),
+		TEST(test_unknown_op),
+		TEST(test_never_reads),
+		TEST(test_never_reads_and_goes),
+		TEST(test_no_spinning),
+		TEST(test_wait_is_in_order),
+		TEST(test_gone_while_waiting),
+		TEST(test_chatter_while_waiting),
+		TEST(test_timeout),
+		TEST(test_gone_when_answered),
+		TEST(test_peer),
+		TEST(test_no_peer),
 	};
 	return cmocka_run_group_tests_name("session", tests, NULL, NULL);
 }

@@ -31,7 +31,7 @@ static int setup(void **state)
 static struct worker_job make_job(enum worker_op op, uint64_t length)
 {
 	return (struct worker_job){
-	        .id = ++last_id, .op = op, .page_size = STORE_PAGE, .length = length, .method = 0};
+		.id = ++last_id, .op = op, .page_size = STORE_PAGE, .length = length, .method = 0};
 }
 
 static struct worker_done run_in_dir(const struct worker_job *job, int fd, int dir)
@@ -68,8 +68,8 @@ static int make_file(uint64_t pages)
 static void punch(int fd, uint64_t page)
 {
 	assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(page * STORE_PAGE),
-	                         (off_t)STORE_PAGE),
-	        0);
+				 (off_t)STORE_PAGE),
+		0);
 }
 
 /* Every byte of a range has that value. */
@@ -259,7 +259,7 @@ static void test_clear_resumes(void **state)
 {
 	const uint64_t pages = 9, total = pages * STORE_PAGE;
 	static const uint64_t offsets[] = {
-	        0, 64, STORE_PAGE, 5 * STORE_PAGE + 4032, 9 * STORE_PAGE, 1ull << 40};
+		0, 64, STORE_PAGE, 5 * STORE_PAGE + 4032, 9 * STORE_PAGE, 1ull << 40};
 
 	for (size_t i = 0; i < ARRAY_SIZE(offsets); i++) {
 		struct worker_job job = make_job(WORKER_CLEAR, pages);
@@ -556,7 +556,7 @@ static void test_holders(void **state)
 	for (size_t i = 0; i < done.holder_count; i++) {
 		mappings += done.holders[i].fd == -1;
 		assert_true(done.holders[i].fd != -1 || done.holders[i].pid == mapper ||
-		            done.holders[i].pid == both);
+			    done.holders[i].pid == both);
 	}
 	assert_int_equal(mappings, 2);
 	/* The same number on another file system is another file. */
@@ -616,7 +616,7 @@ static struct process start_process(const char *role, const char *parent, int ar
 		close(sock);
 		close(map);
 		execl(program, "hpzd", "--worker", role, arguments > 1 ? "-1" : NULL,
-		        arguments > 2 ? (parent ? parent : own) : NULL, NULL);
+			arguments > 2 ? (parent ? parent : own) : NULL, NULL);
 		_exit(126);
 	}
 	close(pair[1]);
@@ -648,7 +648,7 @@ static void expect_status(pid_t pid, const char *line)
 }
 
 static struct worker_done ask(
-        struct process *process, const struct worker_job *job, const int *fds, size_t count)
+	struct process *process, const struct worker_job *job, const int *fds, size_t count)
 {
 	struct worker_done done;
 	size_t length;
@@ -718,7 +718,7 @@ static void test_process_nonsense(void **state)
 			frame_send(process.sock, &job, sizeof job - 1, &fd, 1);
 		else if (i == 3) /* more descriptors than any job has */
 			frame_send(process.sock, &job, sizeof job, (int[]){fd, fd, fd, fd, fd, fd},
-			        WORKER_FDS + 1);
+				WORKER_FDS + 1);
 		else
 			frame_send(process.sock, "x", 1, NULL, 0);
 		int status;
@@ -756,30 +756,30 @@ static void test_role_names(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        TEST(test_fill),
-	        TEST(test_fill_again),
-	        TEST(test_fill_batches),
-	        TEST(test_fill_stopped),
-	        TEST(test_fill_errors),
-	        TEST(test_clear_every_method),
-	        TEST(test_clear_mends),
-	        TEST(test_clear_nothing),
-	        TEST(test_clear_unknown_method),
-	        TEST(test_clear_resumes),
-	        TEST(test_clear_stopped),
-	        TEST(test_clear_stopped_at_once),
-	        TEST(test_cut_while_cleared),
-	        TEST(test_trim),
-	        TEST(test_unlink),
-	        TEST(test_unknown_op),
-	        TEST(test_calibrate),
-	        TEST(test_shield),
-	        TEST(test_holders),
-	        TEST(test_many_holders),
-	        TEST(test_process),
-	        TEST(test_process_nonsense),
-	        TEST(test_process_arguments),
-	        TEST(test_role_names),
+		TEST(test_fill),
+		TEST(test_fill_again),
+		TEST(test_fill_batches),
+		TEST(test_fill_stopped),
+		TEST(test_fill_errors),
+		TEST(test_clear_every_method),
+		TEST(test_clear_mends),
+		TEST(test_clear_nothing),
+		TEST(test_clear_unknown_method),
+		TEST(test_clear_resumes),
+		TEST(test_clear_stopped),
+		TEST(test_clear_stopped_at_once),
+		TEST(test_cut_while_cleared),
+		TEST(test_trim),
+		TEST(test_unlink),
+		TEST(test_unknown_op),
+		TEST(test_calibrate),
+		TEST(test_shield),
+		TEST(test_holders),
+		TEST(test_many_holders),
+		TEST(test_process),
+		TEST(test_process_nonsense),
+		TEST(test_process_arguments),
+		TEST(test_role_names),
 	};
 	return cmocka_run_group_tests_name("worker", tests, NULL, NULL);
 }

@@ -128,9 +128,9 @@ static void test_not_ours(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_cut_file),
-	        cmocka_unit_test(test_stand_in_for_a_broken_page),
-	        cmocka_unit_test(test_not_ours),
+		cmocka_unit_test(test_cut_file),
+		cmocka_unit_test(test_stand_in_for_a_broken_page),
+		cmocka_unit_test(test_not_ours),
 	};
 
 	return cmocka_run_group_tests_name("worker", tests, NULL, NULL);

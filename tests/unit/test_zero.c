@@ -57,7 +57,7 @@ static void expect_clears(const struct zero_method *method, size_t offset, size_
 		bool is_inside = i >= around + offset && i < around + offset + length;
 		if (scratch[i] != (is_inside ? 0 : 0xa5))
 			fail_msg("%s, offset %zu, length %zu: byte %zu is 0x%02x", method->name, offset,
-			        length, i, scratch[i]);
+				length, i, scratch[i]);
 	}
 }
 
@@ -170,18 +170,18 @@ static bool yes(void)
 static void test_broken_methods(void **state)
 {
 	static const struct zero_method broken[] = {
-	        {"nothing", true, yes, clear_nothing},
-	        {"last byte", true, yes, skip_last_byte},
-	        {"first byte", true, yes, skip_first_byte},
-	        {"beyond", true, yes, write_beyond},
-	        {"before", true, yes, write_before},
-	        {"empty", true, yes, write_when_empty},
-	        {"middle line", true, yes, skip_line_in_the_middle},
-	        {"long end", true, yes, skip_end_of_long},
-	        {"align down", true, yes, align_down},
-	        {"round up", true, yes, round_up},
-	        {"tail", true, yes, skip_unaligned_tail},
-	        {"one", true, yes, write_one},
+		{"nothing", true, yes, clear_nothing},
+		{"last byte", true, yes, skip_last_byte},
+		{"first byte", true, yes, skip_first_byte},
+		{"beyond", true, yes, write_beyond},
+		{"before", true, yes, write_before},
+		{"empty", true, yes, write_when_empty},
+		{"middle line", true, yes, skip_line_in_the_middle},
+		{"long end", true, yes, skip_end_of_long},
+		{"align down", true, yes, align_down},
+		{"round up", true, yes, round_up},
+		{"tail", true, yes, skip_unaligned_tail},
+		{"one", true, yes, write_one},
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(broken); i++)
@@ -224,7 +224,7 @@ static void test_is_clear_at_the_edge(void **state)
 {
 	long page = sysconf(_SC_PAGESIZE);
 	unsigned char *map =
-	        mmap(NULL, (size_t)page * 3, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		mmap(NULL, (size_t)page * 3, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	unsigned char *middle = map + page;
 
 	assert_ptr_not_equal(map, MAP_FAILED);
@@ -294,13 +294,13 @@ static void test_calibrate(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_table),
-	        cmocka_unit_test(test_every_method),
-	        cmocka_unit_test(test_broken_methods),
-	        cmocka_unit_test(test_is_clear),
-	        cmocka_unit_test(test_is_clear_at_the_edge),
-	        cmocka_unit_test(test_find_best),
-	        cmocka_unit_test(test_calibrate),
+		cmocka_unit_test(test_table),
+		cmocka_unit_test(test_every_method),
+		cmocka_unit_test(test_broken_methods),
+		cmocka_unit_test(test_is_clear),
+		cmocka_unit_test(test_is_clear_at_the_edge),
+		cmocka_unit_test(test_find_best),
+		cmocka_unit_test(test_calibrate),
 	};
 	return cmocka_run_group_tests_name("zero", tests, setup, teardown);
 }
