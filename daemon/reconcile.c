@@ -102,13 +102,16 @@ static bool is_put_off(struct reconcile *reconcile, uint64_t retry_ns)
 static void discard(struct pool_segment *segment, const char *why)
 {
 	struct pool *pool = segment->pool;
+	struct reconcile *reconcile = get_owner(segment);
 	log_info("pool %s: segment %" PRIu64 " goes back to the kernel: %s", pool->name, segment->id, why);
 	int r = pool_discard(segment);
 	if (r < 0) {
 		log_error("pool %s: segment %" PRIu64 " cannot be unlinked: %s", pool->name, segment->id,
 			strerror(-r));
 		put_off(segment);
+		return;
 	}
+	reconcile_mark(reconcile); /* the stock lacks it from now on */
 }
 
 /* Somebody removed it behind our back. */
@@ -116,7 +119,9 @@ static void forget_vanished(struct pool_segment *segment)
 {
 	log_error("pool %s: segment %" PRIu64 " has vanished from %s", segment->pool->name, segment->id,
 		segment->pool->store->path);
+	struct reconcile *reconcile = get_owner(segment);
 	pool_forget(segment);
+	reconcile_mark(reconcile);
 }
 
 void reconcile_retire(struct pool_segment *segment, const struct worker_done *done, const char *why)
@@ -652,11 +657,15 @@ static bool may_raise(const struct reconcile *reconcile, const struct pool *pool
 	       now_ns(reconcile) >= pool->raise_retry_ns;
 }
 
-/* Counters first, holders after: see pool_count_holders. */
+/*
+ * Fills first, then the counters: a page that a worker takes in between is counted as promised and not as
+ * free any more. Holders after them: see pool_count_holders.
+ */
 static void make_plan(struct reconcile *reconcile, struct pool *pool)
 {
 	struct policy_class classes[POOL_CLASSES_MAX];
 	uint64_t holes, grown;
+	count_filling(pool);
 	int r = host_get_counters(reconcile->host, pool->config.node, pool->config.page_size, &pool->kernel);
 	if (r < 0) {
 		pool->kernel = (struct host_counters){0};
@@ -664,7 +673,6 @@ static void make_plan(struct reconcile *reconcile, struct pool *pool)
 			strerror(-r));
 	}
 	pool_count_holders(pool, &holes, &grown);
-	count_filling(pool);
 	bool may_fill = !is_put_off(reconcile, pool->fill_retry_ns) && pool->fill_jobs < FILLS_MAX;
 	struct policy_input input = {
 		.target_pages = pool->config.pages,
