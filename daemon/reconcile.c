@@ -653,8 +653,9 @@ static void count_filling(struct pool *pool)
 
 static bool may_raise(const struct reconcile *reconcile, const struct pool *pool)
 {
-	/* The lesson has pages of the kernel's for a moment: they are not missing. */
-	if (prover_get_lesson(reconcile->prover, pool->config.page_size) == PROVER_LESSON_RUNNING)
+	/* A page that a fill or the lesson takes during the look may be counted twice: it is not missing. */
+	if (pool->fill_jobs > 0 || pool->clear_jobs > 0 ||
+		prover_get_lesson(reconcile->prover, pool->config.page_size) == PROVER_LESSON_RUNNING)
 		return false;
 	return pool->config.raise && !pool->is_draining && !pool->is_raising &&
 	       now_ns(reconcile) >= pool->raise_retry_ns;
