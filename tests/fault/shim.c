@@ -7,7 +7,7 @@
  *
  *     ID OPERATION POINT PROCESS WHEN ACTION
  *
- * ID         one word, never used before with these counters: calls that fit the rule are counted under it
+ * ID         one word: calls that fit the rule are counted under it. Who uses one again sets its counts to 0
  * OPERATION  open fallocate rename link unlink mkdir chown chmod mmap sendmsg fork exec write truncate
  * setlease fsync, or `*` POINT      the point as below, or a part of a path, or `*` PROCESS    hpzd, memory,
  * helper, or `*` WHEN       N: that call only; N-: from that call on; N-M ACTION     an errno by name

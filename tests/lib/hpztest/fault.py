@@ -8,6 +8,7 @@ from hpztest.service import get_build_directory
 
 _RECORD = struct.Struct("48sQQ")
 _RECORDS = 512
+_IDS = 128  # in turn: a record each, and the shim's own need the rest
 
 
 class Fault:
@@ -31,11 +32,19 @@ class Fault:
         new = self.rules.with_suffix(".new")
         with open(new, "w", encoding="utf-8") as file:
             for rule in rules:
-                self._next_id += 1
+                self._next_id = (self._next_id + 1) % _IDS
                 ids.append(f"r{self._next_id}")
+                self._reset(ids[-1])
                 print(ids[-1], rule, file=file)
         new.rename(self.rules)
         return ids
+
+    def _reset(self, rule):
+        """An id comes again when its rule has long been replaced: what was counted then is not this one's."""
+        for at in range(0, len(self._counts), _RECORD.size):
+            name = self._counts[at:at + 48]
+            if name.rstrip(b"\0").decode() == rule:
+                self._counts[at:at + _RECORD.size] = _RECORD.pack(name, 0, 0)
 
     def clear(self):
         self.rules.unlink(missing_ok=True)
