@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <linux/magic.h>
 #include <signal.h>
-#include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -147,7 +146,8 @@ static int open_store(struct daemon *daemon, const struct config_pool *pool, str
 		return 0;
 	}
 	const char *why = "";
-	r = segment_open_store(path, pool->page_size, &store, &why);
+	/* By a reload the loop would wait. */
+	r = segment_open_store(path, pool->page_size, daemon->journal ? 0 : LOCK_WAIT_MS, &store, &why);
 	if (r < 0) {
 		snprintf(daemon->error, sizeof daemon->error, "%s:%u: pool %s: mount %s %s (%s)",
 			daemon->config.path, pool->mount_line ? pool->mount_line : pool->line, pool->name,
@@ -493,13 +493,11 @@ static int lock_run_dir(struct daemon *daemon)
 	}
 	snprintf(path, sizeof path, "%s/lock", run_dir);
 	daemon->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (daemon->lock_fd < 0 || flock(daemon->lock_fd, LOCK_EX | LOCK_NB) < 0) {
-		bool is_taken = daemon->lock_fd >= 0 && errno == EWOULDBLOCK;
+	int r = daemon->lock_fd < 0 ? -errno : lock_fd_exclusive(daemon->lock_fd, LOCK_WAIT_MS);
+	if (r < 0)
 		snprintf(daemon->error, sizeof daemon->error, "%s: %s", path,
-			is_taken ? "another hpzd uses this directory" : strerror(errno));
-		return is_taken ? -EBUSY : -errno;
-	}
-	return 0;
+			r == -EWOULDBLOCK ? "another hpzd uses this directory" : strerror(-r));
+	return r == -EWOULDBLOCK ? -EBUSY : r;
 }
 
 static void prepare_process(void)

@@ -9,7 +9,6 @@
 
 #include <fcntl.h>
 #include <linux/magic.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
@@ -246,8 +245,9 @@ static int open_dir(const char *dir)
 
 	if (fd < 0)
 		return -errno;
-	if (flock(fd, LOCK_EX | LOCK_NB) < 0)
-		return errno == EWOULDBLOCK ? -EBUSY : -errno;
+	int r = lock_fd_exclusive(fd, LOCK_WAIT_MS);
+	if (r < 0)
+		return r == -EWOULDBLOCK ? -EBUSY : r;
 	return steal_fd(&fd);
 }
 

@@ -117,7 +117,7 @@ static int check_format(int hpz_fd)
 	return result;
 }
 
-static int open_store(struct segment_store *store, const char **ret_why)
+static int open_store(struct segment_store *store, unsigned wait_ms, const char **ret_why)
 {
 	_cleanup_fd_ int root = open(store->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (root < 0) {
@@ -141,13 +141,14 @@ static int open_store(struct segment_store *store, const char **ret_why)
 	store->hpz_fd = open_dir(root, "hpz", 0700);
 	if (store->hpz_fd < 0)
 		return store->hpz_fd;
-	if (flock(store->hpz_fd, LOCK_EX | LOCK_NB) < 0) {
-		if (errno != EWOULDBLOCK)
-			return -errno;
+	int r = lock_fd_exclusive(store->hpz_fd, wait_ms);
+	if (r == -EWOULDBLOCK) {
 		*ret_why = "is used by another hpzd";
 		return -EBUSY;
 	}
-	int r = check_format(store->hpz_fd);
+	if (r < 0)
+		return r;
+	r = check_format(store->hpz_fd);
 	if (r < 0) {
 		if (r == -EPROTO)
 			*ret_why = "holds the files of a newer hpzd, which this one does not understand";
@@ -166,8 +167,8 @@ static int open_store(struct segment_store *store, const char **ret_why)
 	return store->workers_fd < 0 ? -errno : 0;
 }
 
-int segment_open_store(
-	const char *mount, uint64_t page_size, struct segment_store **ret_store, const char **ret_why)
+int segment_open_store(const char *mount, uint64_t page_size, unsigned wait_ms,
+	struct segment_store **ret_store, const char **ret_why)
 {
 	struct segment_store *store = calloc(1, sizeof *store);
 	if (!store)
@@ -177,7 +178,7 @@ int segment_open_store(
 	store->references = 1;
 	store->page_size = page_size;
 	snprintf(store->path, sizeof store->path, "%s", mount);
-	int r = open_store(store, ret_why);
+	int r = open_store(store, wait_ms, ret_why);
 	if (r < 0) {
 		segment_close_store(store);
 		return r;

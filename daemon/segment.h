@@ -57,12 +57,12 @@ struct segment_store {
 };
 
 /*
- * Opens a hugetlbfs mount and takes its lock. 0; -EBUSY another hpzd has it; -EPROTO a newer format is there;
- * -EMEDIUMTYPE not hugetlbfs, or of another page size; or another negative errno. ret_why: a sentence without
- * path.
+ * Opens a hugetlbfs mount and takes its lock, waiting for it that long at most. 0; -EBUSY another hpzd has
+ * it; -EPROTO a newer format is there; -EMEDIUMTYPE not hugetlbfs, or of another page size; or another
+ * negative errno. ret_why: a sentence without path.
  */
-int segment_open_store(
-	const char *mount, uint64_t page_size, struct segment_store **ret_store, const char **ret_why);
+int segment_open_store(const char *mount, uint64_t page_size, unsigned wait_ms,
+	struct segment_store **ret_store, const char **ret_why);
 void segment_close_store(struct segment_store *store);
 
 /*

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/param.h> /* MIN, MAX */
 #include <time.h>
 #include <unistd.h>
@@ -72,6 +73,22 @@ static inline uint64_t clock_get_ns(clockid_t clock)
 	struct timespec t;
 	clock_gettime(clock, &t);
 	return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
+}
+
+/*
+ * A killed process's child holds its locks until it has called exec: who starts anew waits that long. 0;
+ * -EWOULDBLOCK: somebody holds it and goes on holding it; or another negative errno.
+ */
+#define LOCK_WAIT_MS 3000
+static inline int lock_fd_exclusive(int fd, unsigned wait_ms)
+{
+	for (unsigned waited_ms = 0;; waited_ms += 10) {
+		if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+			return 0;
+		if (errno != EWOULDBLOCK || waited_ms >= wait_ms)
+			return -errno;
+		nanosleep(&(struct timespec){.tv_nsec = 10 * NS_PER_MS}, NULL);
+	}
 }
 
 /* A circular list with a head; an unlinked entry points to itself. */

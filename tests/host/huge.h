@@ -98,7 +98,7 @@ static inline struct segment_store *huge_open_store(void)
 {
 	struct segment_store *store = NULL;
 	const char *why = "";
-	int r = segment_open_store(huge.dir, HUGE_PAGE, &store, &why);
+	int r = segment_open_store(huge.dir, HUGE_PAGE, 0, &store, &why);
 
 	if (r < 0)
 		fail_msg("%s: %s", why, strerror(-r));

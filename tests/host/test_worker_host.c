@@ -433,15 +433,15 @@ static void test_store(void **state)
 	char path[PATH_MAX];
 
 	/* One hpzd a mount. */
-	assert_int_equal(segment_open_store(huge.dir, HUGE_PAGE, &second, &why), -EBUSY);
+	assert_int_equal(segment_open_store(huge.dir, HUGE_PAGE, 0, &second, &why), -EBUSY);
 	assert_string_equal(why, "is used by another hpzd");
 	assert_null(second);
 	segment_close_store(store);
-	assert_int_equal(segment_open_store(huge.dir, HUGE_PAGE / 2, &second, &why), -EMEDIUMTYPE);
+	assert_int_equal(segment_open_store(huge.dir, HUGE_PAGE / 2, 0, &second, &why), -EMEDIUMTYPE);
 	assert_string_equal(why, "is a hugetlbfs mount of another page size");
 	/* A later format is somebody newer's; an earlier one would be ours to read. */
 	temp_path(huge.dir, "hpz/2/", path);
-	assert_int_equal(segment_open_store(huge.dir, HUGE_PAGE, &second, &why), -EPROTO);
+	assert_int_equal(segment_open_store(huge.dir, HUGE_PAGE, 0, &second, &why), -EPROTO);
 	assert_string_equal(why, "holds the files of a newer hpzd, which this one does not understand");
 	assert_int_equal(rmdir(path), 0);
 	temp_path(huge.dir, "hpz/0/", path);

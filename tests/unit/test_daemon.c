@@ -7,6 +7,7 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -208,6 +209,34 @@ static void test_killed(void **state)
 	assert_int_equal(wait_end(pid), 0);
 }
 
+/* A process that a killed hpzd had just forked holds its locks, until it comes to its exec. */
+static void test_late_child(void **state)
+{
+	char path[PATH_MAX];
+
+	write_config("");
+	pid_t pid = start("--config", config);
+	expect_notification("READY=1");
+	assert_int_equal(kill(pid, SIGTERM), 0);
+	assert_int_equal(wait_end(pid), 0);
+	temp_path(dir, "run/lock", path);
+	int lock = open(path, O_RDWR | O_CLOEXEC);
+	temp_path(dir, "run/", path);
+	int run = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	assert_int_equal(flock(lock, LOCK_EX | LOCK_NB), 0);
+	assert_int_equal(flock(run, LOCK_EX | LOCK_NB), 0);
+	pid = start("--config", config);
+	usleep(200000);
+	assert_int_equal(waitpid(pid, NULL, WNOHANG), 0);
+	close(lock);
+	usleep(200000);
+	assert_int_equal(waitpid(pid, NULL, WNOHANG), 0);
+	close(run);
+	expect_notification("READY=1");
+	assert_int_equal(kill(pid, SIGTERM), 0);
+	assert_int_equal(wait_end(pid), 0);
+}
+
 /* What cannot be is said with its line, and nothing is left behind that a second start would trip over. */
 static void test_cannot_start(void **state)
 {
@@ -245,6 +274,7 @@ int main(void)
 		TEST(test_life),
 		TEST(test_early_stop),
 		TEST(test_killed),
+		TEST(test_late_child),
 		TEST(test_cannot_start),
 	};
 	return cmocka_run_group_tests_name("daemon", tests, NULL, NULL);

@@ -128,7 +128,7 @@ static void expect_refused(const char *path, int error, const char *why)
 	struct segment_store *refused = NULL;
 	const char *text = NULL;
 
-	assert_int_equal(segment_open_store(path, 2 << 20, &refused, &text), error);
+	assert_int_equal(segment_open_store(path, 2 << 20, 0, &refused, &text), error);
 	assert_string_equal(text, why);
 	assert_null(refused);
 }
