@@ -11,6 +11,13 @@
 #define BOOT_ID "01234567-89ab-cdef-0123-456789abcdef"
 
 struct harness harness;
+const struct host *harness_host;
+void (*harness_before_look)(void);
+
+static const struct host *get_host(void)
+{
+	return harness_host ? harness_host : store_get_host();
+}
 
 /* ---- the rooms, put together as daemon.c does ---- */
 
@@ -26,6 +33,8 @@ static void on_changed(void *user)
 
 static void on_serve(void *user)
 {
+	if (harness_before_look)
+		harness_before_look();
 	request_serve(&harness.requests);
 }
 
@@ -73,11 +82,11 @@ void harness_open(void (*send)(struct session *session, struct request_reply *re
 	assert_int_equal(handoff_init(&harness.loop, harness.crew, harness.prover, &harness.leases, &handoff,
 				 &harness.handoff),
 		0);
-	reconcile_init(&harness.reconcile, &harness.loop, store_get_host(), harness.crew, harness.prover,
+	reconcile_init(&harness.reconcile, &harness.loop, get_host(), harness.crew, harness.prover,
 		harness.handoff, &harness.leases, &reconcile);
 	harness.reconcile.stores = &harness.stores;
 	books_init(&harness.books, &harness.loop, &harness.reconcile, on_checked, NULL);
-	request_init(&harness.requests, &harness.loop, store_get_host(), &harness.config, harness.crew,
+	request_init(&harness.requests, &harness.loop, get_host(), &harness.config, harness.crew,
 		&harness.leases, harness.handoff, &harness.reconcile, &harness.books,
 		send ? send : session_send);
 	assert_int_equal(journal_open(harness.dir, BOOT_ID, on_record, NULL, NULL, &harness.journal), 0);
@@ -137,7 +146,7 @@ struct pool *harness_add_pool(const struct config_pool *config)
 	char error[256];
 
 	list_append(&harness.stores, &store->link);
-	assert_int_equal(pool_open(config, "f", store_get_host(), store, &pool, error, sizeof error), 0);
+	assert_int_equal(pool_open(config, "f", get_host(), store, &pool, error, sizeof error), 0);
 	segment_close_store(store);
 	assert_int_equal(reconcile_add_pool(&harness.reconcile, pool), 0);
 	crew_set_hold(harness.crew, true);

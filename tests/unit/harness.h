@@ -29,6 +29,11 @@ struct harness {
 };
 extern struct harness harness;
 
+/* Set before harness_open(): another machine than store_get_host()'s; NULL: that one. */
+extern const struct host *harness_host;
+/* Set at any time: called before each look at the pools. */
+extern void (*harness_before_look)(void);
+
 /* `send` NULL: session_send. */
 void harness_open(void (*send)(struct session *session, struct request_reply *reply));
 /* Stops everything as hpzd does, runs the loop to its end and checks that nothing is left of it. */

@@ -295,6 +295,169 @@ static void test_pages(void **state)
 	assert_true(listed->records == 0 && listed->cursor == 0);
 }
 
+/* ---- orphans ---- */
+
+static void add_orphan(uint64_t id, uint64_t pages, enum proof_reason reason)
+{
+	struct lease lease = {.id = id, .file_uid = 1000, .label = "vm", .asked = 99};
+	struct pool_segment segment = {.pool = pool};
+	const struct worker_done seen = {
+		.allocated = pages, .proof = {.result = PROOF_IN_USE, .reason = reason}};
+
+	orphan_add_take(handoff_get_orphans(harness.handoff), &lease, &segment, &seen, -1);
+}
+
+static size_t list_with_orphans(uint64_t cursor, size_t capacity)
+{
+	memset(buffer, 0xff, sizeof buffer);
+	size_t size =
+		report_list(&harness.leases, handoff_get_orphans(harness.handoff), cursor, buffer, capacity);
+	assert_true(size <= capacity);
+	assert_int_equal(buffer[size], 0xff);
+	return size;
+}
+
+/* Behind the leases; and for an older client, who does not know the state, not at all. */
+static void test_orphans(void **state)
+{
+	const struct hpz_wire_listed *listed = (const void *)buffer;
+	const struct hpz_wire_lease_record *record = (const void *)(listed + 1);
+
+	add_orphan(7, 3, PROOF_PIN);
+	add_orphan(5, 1, PROOF_OPEN);
+	add_leases(1); /* 10 */
+	list_with_orphans(0, sizeof buffer - 1);
+	assert_true(listed->records == 3 && listed->cursor == 0);
+	assert_true(record[0].id == 10 && record[0].state != HPZ_STATE_ORPHANED);
+	assert_true(record[1].id == 5 && record[1].given == STORE_PAGE && record[2].id == 7);
+	assert_true(record[2].size == sizeof *record && record[2].record == HPZ_RECORD_LEASE &&
+		    record[2].state == HPZ_STATE_ORPHANED && record[2].given == 3 * STORE_PAGE &&
+		    record[2].asked == 99 && record[2].uid == 1000 && record[2].segments == 0 &&
+		    record[2].holders == 0);
+	assert_string_equal(record[2].label, "vm");
+	assert_string_equal(record[2].reason, proof_get_reason_text(PROOF_PIN));
+	assert_string_equal(record[1].reason, proof_get_reason_text(PROOF_OPEN));
+	list(0, sizeof buffer - 1);
+	assert_int_equal(listed->records, 1);
+	/* The pool counts them, too. */
+	const struct hpz_wire_pool *counted = get_pool_record();
+	assert_true(counted->orphans == 2 && counted->orphan_pages == 4);
+}
+
+/* Why a lease is still returning: only to who understands it, and only while it is so. */
+static void test_reason(void **state)
+{
+	const struct hpz_wire_lease_record *record =
+		(const void *)((const struct hpz_wire_listed *)buffer + 1);
+
+	harness_put_clean(pool, 1, 4);
+	struct lease *lease = grant(4, "vm");
+	lease->reason = PROOF_OPEN;
+	list_with_orphans(0, sizeof buffer - 1);
+	assert_string_equal(record->reason, "");
+	lease_set_state(&harness.leases, lease, HPZ_STATE_RETURNING);
+	list_with_orphans(0, sizeof buffer - 1);
+	assert_string_equal(record->reason, proof_get_reason_text(PROOF_OPEN));
+	list(0, sizeof buffer - 1);
+	assert_string_equal(record->reason, "");
+}
+
+/* Leases, then orphans, over many messages: each once, and those of one lease together. */
+static void test_pages_of_orphans(void **state)
+{
+	const struct hpz_wire_listed *listed = (const void *)buffer;
+	const struct hpz_wire_lease_record *record = (const void *)(listed + 1);
+	const size_t capacity = HPZ_WIRE_MAX_MESSAGE - sizeof(struct hpz_wire_head);
+	unsigned seen = 0, pages = 0;
+	uint64_t cursor = 0, last = 0;
+
+	for (uint64_t id = 1; id <= 400; id++) {
+		for (int i = 0; i < 3; i++)
+			add_orphan(id, 1, PROOF_PIN);
+	}
+	add_leases(300);
+	do {
+		list_with_orphans(cursor, capacity);
+		for (uint32_t i = 0; i < listed->records; i++, seen++) {
+			bool is_orphan = record[i].state == HPZ_STATE_ORPHANED;
+			if (seen == 300) /* from here on orphans, from their beginning */
+				last = 0;
+			assert_int_equal(is_orphan, seen >= 300);
+			assert_true(is_orphan ? record[i].id == (seen - 300) / 3 + 1 : record[i].id > last);
+			last = record[i].id;
+		}
+		assert_true(listed->cursor == 0 || listed->records > 0);
+		cursor = listed->cursor;
+		pages++;
+	} while (cursor);
+	assert_int_equal(seen, 300 + 1200);
+	assert_true(pages >= 3);
+}
+
+/* ---- check ---- */
+
+static size_t report_findings(size_t index, size_t capacity)
+{
+	memset(buffer, 0xff, sizeof buffer);
+	size_t size = report_check(&harness.books, index, buffer, capacity);
+	assert_true(size <= capacity);
+	assert_int_equal(buffer[size], 0xff);
+	return size;
+}
+
+static void test_check(void **state)
+{
+	const struct hpz_wire_checked *head = (const void *)buffer;
+	const struct hpz_wire_finding *record = (const void *)(head + 1);
+	struct books *books = &harness.books;
+
+	books->segments = 12;
+	books->leases = 3;
+	assert_int_equal(report_findings(0, sizeof buffer - 1), sizeof *head);
+	assert_true(head->size == sizeof *head && head->segments == 12 && head->leases == 3 &&
+		    head->records == 0 && head->cursor == 0 && head->dropped == 0);
+	/* Ten findings, three to a message; the cursor says of which check it is. */
+	books->results.findings = calloc(10, sizeof *books->results.findings);
+	assert_non_null(books->results.findings);
+	books->results.count = 10;
+	books->results.dropped = 2;
+	books->run_number = 5;
+	for (size_t i = 0; i < 10; i++) {
+		struct books_finding *finding = &books->results.findings[i];
+		finding->kind = HPZ_FINDING_OUT;
+		finding->severity = HPZ_SEVERITY_DIFFERENCE;
+		finding->is_repaired = i == 4;
+		snprintf(finding->pool, sizeof finding->pool, "p");
+		snprintf(finding->text, sizeof finding->text, "number %zu\n\033", i);
+	}
+	const size_t capacity = sizeof *head + 4 * sizeof *record - 1;
+	size_t count = 0, pages = 0;
+	uint64_t cursor = 0;
+	do {
+		report_findings((uint32_t)cursor, capacity);
+		assert_int_equal(head->dropped, 2);
+		for (uint32_t i = 0; i < head->records; i++, count++) {
+			char text[HPZ_WIRE_TEXT + 1], expected[32];
+			assert_true(record[i].size == sizeof *record &&
+				    record[i].record == HPZ_RECORD_FINDING &&
+				    record[i].kind == HPZ_FINDING_OUT &&
+				    record[i].severity == HPZ_SEVERITY_DIFFERENCE &&
+				    record[i].repaired == (count == 4));
+			assert_true(proto_is_text(record[i].text, sizeof record[i].text));
+			proto_get_text(record[i].text, sizeof record[i].text, text);
+			snprintf(expected, sizeof expected, "number %zu", count);
+			assert_int_equal(strncmp(text, expected, strlen(expected)), 0);
+			assert_string_equal(record[i].pool, "p");
+		}
+		cursor = head->cursor;
+		assert_true(cursor == 0 || (cursor >> 32 == 5 && (uint32_t)cursor == count));
+		pages++;
+	} while (cursor);
+	assert_true(count == 10 && pages == 4);
+	/* Beyond the end there is nothing. */
+	assert_int_equal(report_findings(11, sizeof buffer - 1), sizeof *head);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -306,6 +469,10 @@ int main(void)
 		TEST(test_list),
 		TEST(test_half_returned),
 		TEST(test_pages),
+		TEST(test_orphans),
+		TEST(test_reason),
+		TEST(test_pages_of_orphans),
+		TEST(test_check),
 	};
 	return cmocka_run_group_tests_name("report", tests, NULL, NULL);
 }
