@@ -4,6 +4,7 @@
 #include "temp.h"
 #include "journal.h"
 
+#include <sys/wait.h>
 #include <linux/magic.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -236,6 +237,23 @@ static void test_one_at_a_time(void **state)
 	assert_int_equal(journal_open(dir, BOOT, see, &seen, NULL, &second), -EBUSY);
 	journal_close(journal);
 	journal_close(open_journal(BOOT, &seen, NULL));
+}
+
+/* What a killed hpzd had just forked has its descriptors until it becomes a worker. */
+static void test_just_forked(void **state)
+{
+	struct seen seen;
+	struct journal *journal = open_journal(BOOT, &seen, NULL);
+	pid_t child = fork();
+
+	if (child == 0) {
+		usleep(200 * 1000);
+		_exit(0);
+	}
+	assert_true(child > 0);
+	journal_close(journal);
+	journal_close(open_journal(BOOT, &seen, NULL));
+	assert_int_equal(waitpid(child, NULL, 0), child);
 }
 
 static void test_not_a_file(void **state)
@@ -706,6 +724,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_largest_lease, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_bad_arguments, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_one_at_a_time, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_just_forked, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_not_a_file, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_other_boot, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_many_records, setup, teardown),
