@@ -5,14 +5,18 @@
  *   block punch FILE       threads punch and allocate again
  *   block fault FILE       threads take pages away and touch them: every fault takes locks of the whole host
  *   block map FILE         threads map, populate and unmap, one of them in the idle class: mmap_lock is
- * rarely free block directory DIR    reads DIR into memory whose faults nobody answers: its lock is held for
- * good
+ *                          rarely free
+ *   block directory DIR    reads DIR into memory whose faults nobody answers (userfaultfd): its lock is held
+ *                          for good
+ *   block fuse DIR         the same with a file of a FUSE file system whose server never answers the read:
+ *                          there not even SIGKILL ends the wait
  *
  * Says "ready" and goes on until its standard input ends. Exit status 77 with the reason: not possible here.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/falloc.h>
+#include <linux/fuse.h>
 #include <linux/userfaultfd.h>
 #include <pthread.h>
 #include <sched.h>
@@ -23,9 +27,12 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define THREADS  6
@@ -95,6 +102,120 @@ static int make_unanswered_memory(void)
 	return 0;
 }
 
+/* ---- a FUSE file system of one file, whose bytes never come ---- */
+
+#define FUSE_FILE 2 /* node; the root is 1 */
+
+static pid_t server = -1;
+
+static int mount_fuse(const char *point)
+{
+	char options[96];
+	int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+	snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=%u,group_id=%u", fd, getuid(),
+		getgid());
+	/* Seen by nobody else, and gone with the last of us. */
+	if (fd < 0 || unshare(CLONE_NEWNS) < 0 || mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+		mount("block", point, "fuse", MS_NOSUID | MS_NODEV, options) < 0)
+		return -errno;
+	return fd;
+}
+
+static void set_attributes(struct fuse_attr *attributes, uint64_t node)
+{
+	*attributes = (struct fuse_attr){.ino = node,
+		.size = node == FUSE_FILE ? page_size : 0,
+		.mode = node == FUSE_FILE ? S_IFREG | 0600 : S_IFDIR | 0700,
+		.nlink = 1,
+		.uid = getuid(),
+		.gid = getgid(),
+		.blksize = (uint32_t)page_size};
+}
+
+/* The answer to what is asked; its length, or a negative error. */
+static int make_answer(const struct fuse_in_header *asked, void *answer)
+{
+	struct fuse_init_out *init = answer;
+	struct fuse_entry_out *entry = answer;
+	struct fuse_attr_out *attributes = answer;
+	switch (asked->opcode) {
+	case FUSE_INIT:
+		*init = (struct fuse_init_out){
+			.major = FUSE_KERNEL_VERSION, .minor = FUSE_KERNEL_MINOR_VERSION, .max_write = 4096};
+		return sizeof *init;
+	case FUSE_LOOKUP:
+		*entry =
+			(struct fuse_entry_out){.nodeid = FUSE_FILE, .entry_valid = 1000, .attr_valid = 1000};
+		set_attributes(&entry->attr, FUSE_FILE);
+		return sizeof *entry;
+	case FUSE_GETATTR:
+		*attributes = (struct fuse_attr_out){.attr_valid = 1000};
+		set_attributes(&attributes->attr, asked->nodeid);
+		return sizeof *attributes;
+	case FUSE_OPEN:
+		memset(answer, 0, sizeof(struct fuse_open_out));
+		return sizeof(struct fuse_open_out);
+	default:
+		return -ENOSYS;
+	}
+}
+
+static void serve_fuse(int fd)
+{
+	static char asked[FUSE_MIN_READ_BUFFER * 2];
+	struct {
+		struct fuse_out_header head;
+		_Alignas(8) char body[256];
+	} answer;
+	while (read(fd, asked, sizeof asked) > 0) {
+		const struct fuse_in_header *head = (const void *)asked;
+		if (head->opcode == FUSE_READ || head->opcode == FUSE_INTERRUPT ||
+			head->opcode == FUSE_FORGET)
+			continue; /* the whole attack */
+		int bytes = make_answer(head, answer.body);
+		answer.head = (struct fuse_out_header){.len = sizeof answer.head + (bytes > 0 ? bytes : 0),
+			.error = bytes < 0 ? bytes : 0,
+			.unique = head->unique};
+		if (write(fd, &answer, answer.head.len) < 0 && errno != ENOENT)
+			break;
+	}
+}
+
+/*
+ * Another process serves, and only it has the connection: who waits for an answer can be killed only by the
+ * end of the connection, and so must not be the one that keeps it. The server dies with us.
+ */
+static int make_fuse_memory(void)
+{
+	char point[] = "/tmp/hpz-block.XXXXXX", name[64];
+	pid_t parent = getpid();
+	page_size = (size_t)sysconf(_SC_PAGESIZE);
+	int connection = mkdtemp(point) ? mount_fuse(point) : -errno;
+	server = connection < 0 ? -1 : fork();
+	if (server == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		close(file);
+		if (getppid() == parent)
+			serve_fuse(connection);
+		_exit(0);
+	}
+	if (connection >= 0)
+		close(connection);
+	snprintf(name, sizeof name, "%s/memory", point);
+	int fd = server < 0 ? -1 : open(name, O_RDWR | O_CLOEXEC);
+	int error = connection < 0 ? connection : fd < 0 ? -errno : 0;
+	/* The mapping keeps the file system; nobody finds its place any more. */
+	umount2(point, MNT_DETACH);
+	rmdir(point);
+	if (error < 0)
+		return error;
+	memory = mmap(NULL, page_size, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+	close(fd);
+	return memory == MAP_FAILED ? -errno : 0;
+}
+
+/* ---- what is asked for ---- */
+
 static bool start(int count, void *(*function)(void *))
 {
 	pthread_t thread;
@@ -109,16 +230,17 @@ static int attack(const char *kind, const char *path)
 {
 	struct stat st;
 	struct statfs fs;
-	bool is_directory = strcmp(kind, "directory") == 0;
+	bool is_fuse = strcmp(kind, "fuse") == 0;
+	bool is_directory = is_fuse || strcmp(kind, "directory") == 0;
 	file = open(path, is_directory ? O_RDONLY | O_DIRECTORY : O_RDWR);
 	if (file < 0 || fstat(file, &st) < 0 || fstatfs(file, &fs) < 0) {
 		printf("%s: %s\n", path, strerror(errno));
 		return 1;
 	}
 	if (is_directory) {
-		int r = make_unanswered_memory();
+		int r = is_fuse ? make_fuse_memory() : make_unanswered_memory();
 		if (r < 0) {
-			printf("no userfaultfd: %s\n", strerror(-r));
+			printf("no %s: %s\n", is_fuse ? "FUSE" : "userfaultfd", strerror(-r));
 			return NOT_HERE;
 		}
 		return start(1, read_directory) ? 0 : 1;
@@ -146,5 +268,7 @@ int main(int argc, char **argv)
 	puts("ready");
 	while (read(STDIN_FILENO, &byte, 1) > 0)
 		;
+	if (server > 0 && kill(server, SIGKILL) == 0)
+		waitpid(server, NULL, 0);
 	_exit(0);
 }

@@ -12,6 +12,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "lib"))
@@ -50,10 +51,35 @@ class Block:
         self.line = self.process.stdout.readline().strip()
 
     def end(self):
-        self.process.kill()
-        self.process.wait()
+        if self.process.stdin.closed:
+            return
         self.process.stdin.close()
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
         self.process.stdout.close()
+
+
+class Stops:
+    """What no client can do: hpzd does nothing for a long moment, again and again."""
+
+    def __init__(self, pid):
+        self.pid = pid
+        self.is_over = threading.Event()
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def run(self):
+        while not self.is_over.wait(0.005):
+            os.kill(self.pid, signal.SIGSTOP)
+            time.sleep(0.4)
+            os.kill(self.pid, signal.SIGCONT)
+
+    def end(self):
+        self.is_over.set()
+        self.thread.join()
 
 
 class NoBlock(HpzTest):
@@ -72,11 +98,11 @@ class NoBlock(HpzTest):
         self.addCleanup(hpzctl, "release", lease["id"])
         return lease["id"], lease["path"]
 
-    def compare(self, what, start, make_quiet=None):
+    def compare(self, what, start, make_quiet=None, pairs=PAIRS):
         """`start` starts the attack and returns something to end."""
         ratios = []
         daemon = self.service.get_pid()
-        for _ in range(PAIRS):
+        for _ in range(pairs):
             self.wait_stock()
             quiet = make_quiet() if make_quiet else None
             try:
@@ -94,7 +120,7 @@ class NoBlock(HpzTest):
             host.note(f"{what}: p99 us without {({n: v // 1000 for n, v in without.items()})}, "
                       f"beside it {({n: v // 1000 for n, v in beside.items()})}")
         medians = {name: round(statistics.median(ratio[name] for ratio in ratios), 1) for name in ratios[0]}
-        host.note(f"{what}: median of {PAIRS} ratios {medians}")
+        host.note(f"{what}: median of {pairs} ratios {medians}")
         self.assertLess(max(medians.values()), RATIO, f"beside {what} others wait: {ratios}")
         self.assertEqual(self.service.get_pid(), daemon)
 
@@ -131,14 +157,19 @@ class NoBlock(HpzTest):
                     return block
                 self.compare(f"{kind}, returning", start, lambda: Busy(6))
 
-    def test_directory(self):
+    def test_the_limit_can_fail(self):
+        """An hpzd that waits is seen by what the other tests measure."""
+        with self.assertRaisesRegex(AssertionError, "others wait"):
+            self.compare("an hpzd that is stopped now and then", lambda: Stops(self.service.get_pid()), pairs=1)
+
+    def hold_directory(self, kind):
         """The lock of a hand-over directory is held for good: only a helper waits for it."""
         lease, path = self.lease()
-        block = Block("directory", os.path.dirname(path))
+        block = Block(kind, os.path.dirname(path))
         self.addCleanup(block.end)
-        if block.process.poll() == 77 or "userfaultfd" in block.line:
+        if block.line != "ready":
             self.skipTest(block.line)
-        time.sleep(0.2)
+        wait_until("the directory is being read", lambda: self.is_waiting(block.process.pid))
 
         class Released:
             def __init__(self):
@@ -146,12 +177,27 @@ class NoBlock(HpzTest):
 
             def end(self):
                 pass
-        self.compare("a directory that is held", Released)
+        self.compare(f"a directory that is held ({kind})", Released)
         self.assertEqual(self.get_lease(lease)["state"], "returning")
         # A helper that waits for the lock cannot even be killed: not one more for each look.
         self.assertLess(len(self.service.get_workers()), 12, "helpers pile up behind the lock")
         block.end()
         self.wait_ended(lease)
+
+    def is_waiting(self, pid):
+        """A thread of it is in the fault that nobody answers."""
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/wchan", encoding="utf-8") as wchan:
+                if wchan.read() in ("request_wait_answer", "handle_userfault"):
+                    return True
+        return False
+
+    def test_directory(self):
+        self.hold_directory("directory")
+
+    def test_directory_fuse(self):
+        """The page that the kernel writes the entries to is of a FUSE file, and its server never answers."""
+        self.hold_directory("fuse")
 
     def test_stopped_process(self):
         """Holds memory that has ended, is stopped, and its /proc is read for holders again and again."""
