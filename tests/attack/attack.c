@@ -7,8 +7,9 @@
  *   take NAME FD                   the same with a descriptor that was inherited
  *   look                           tries everything that is left: {"secret":read what others wrote,
  *                                  "opened":a name gave a descriptor again}
- *   let-go                         drops all of it
- *   fill PATH                      another tenant's part: writes the secret everywhere, and keeps it mapped
+ *   let-go                         drops all of it: {"late":opens that passed their check before the shields}
+ *   fill PATH                      another tenant's part: writes the secret everywhere, keeps it mapped
+ *
  * DIRECTORY is the attacker's own, on the same mount. `attack --list` prints the names.
  */
 #include <errno.h>
@@ -37,9 +38,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SECRET "another tenant's secret;" /* 24 bytes */
-#define LOOKS  8                          /* pieces pinned in the pipe: one a look */
-#define PIECE  4096
+#define SECRET  "another tenant's secret;" /* 24 bytes */
+#define LOOKS   8                          /* pieces pinned in the pipe: one a look */
+#define PIECE   4096
+#define OPENERS 4 /* threads that try to be let in at the last moment */
 
 static const char *path, *directory;
 static char own_name[640]; /* a link or mount of ours; "" none */
@@ -50,8 +52,9 @@ static int pipe_fds[2] = {-1, -1};
 static unsigned char *memory;
 static size_t length, page_size;
 static bool is_opened_later;
-static pthread_t thread;
-static bool has_thread;
+static pthread_t threads[OPENERS];
+static int thread_count;
+static int late_fds[OPENERS]; /* let in before the shields, arrived after them; -1: not */
 static atomic_bool must_stop;
 static sigjmp_buf bus_error;
 
@@ -269,29 +272,33 @@ static bool hold_mode_3(void)
  * Opens it all the time, while the lease ends and ever after. What was let in before the shields and arrives
  * after them is kept; everything else is in the proof's way only.
  */
-static void *keep_opening(void *unused)
+static void *keep_opening(void *slot)
 {
-	while (!atomic_load(&must_stop) && fd < 0) {
+	int *late_fd = slot;
+	while (!atomic_load(&must_stop) && *late_fd < 0) {
 		struct stat st;
 		int descriptor = open(path, O_RDWR | O_CLOEXEC);
 		if (descriptor >= 0 && fstat(descriptor, &st) == 0 && (st.st_mode & 0777) == 0)
-			fd = descriptor;
+			*late_fd = descriptor;
 		else if (descriptor >= 0)
 			close(descriptor);
 	}
 	return NULL;
 }
 
-static bool start(void *(*function)(void *))
+static bool start(void *(*function)(void *), int count)
 {
 	atomic_store(&must_stop, false);
-	has_thread = pthread_create(&thread, NULL, function, NULL) == 0;
-	return has_thread;
+	for (thread_count = 0; thread_count < count; thread_count++) {
+		if (pthread_create(&threads[thread_count], NULL, function, &late_fds[thread_count]) != 0)
+			return false;
+	}
+	return true;
 }
 
 static bool hold_late_mapper(void)
 {
-	return drop_ordinary() && start(keep_opening);
+	return drop_ordinary() && start(keep_opening, OPENERS);
 }
 
 static bool hold_link(void)
@@ -353,7 +360,7 @@ static void *keep_pinning(void *unused)
 static bool hold_pin_during_proof(void)
 {
 	srand((unsigned)(time(NULL) ^ getpid()));
-	return pin(0, 1) && start(keep_pinning);
+	return pin(0, 1) && start(keep_pinning, 1);
 }
 
 static void *keep_setting_mode(void *unused)
@@ -367,7 +374,7 @@ static void *keep_setting_mode(void *unused)
 static bool hold_chmod_spinner(void)
 {
 	name_fd = open(path, O_PATH | O_CLOEXEC);
-	return name_fd >= 0 && start(keep_setting_mode);
+	return name_fd >= 0 && start(keep_setting_mode, 1);
 }
 
 /* Whoever works by path would find another file. In a directory of root's that cannot be done. */
@@ -509,6 +516,10 @@ static void look(void)
 	is_opened_later = false;
 	if (fd >= 0)
 		is_read = read_descriptor(fd) || is_read;
+	for (int i = 0; i < OPENERS; i++) {
+		if (late_fds[i] >= 0)
+			is_read = read_descriptor(late_fds[i]) || is_read;
+	}
 	if (pipe_fds[0] >= 0)
 		is_read = has_secret(bytes, read(pipe_fds[0], bytes, sizeof bytes)) || is_read;
 	if (ring.fd >= 0)
@@ -533,9 +544,13 @@ static void look(void)
 static void let_go(void)
 {
 	atomic_store(&must_stop, true);
-	if (has_thread)
-		pthread_join(thread, NULL);
-	has_thread = false;
+	while (thread_count > 0)
+		pthread_join(threads[--thread_count], NULL);
+	int late = 0;
+	for (int i = 0; i < OPENERS; i++) {
+		late += late_fds[i] >= 0;
+		close_one(&late_fds[i]);
+	}
 	drop_ordinary();
 	close_one(&name_fd);
 	close_one(&other_fd);
@@ -551,7 +566,7 @@ static void let_go(void)
 		unlink(own_name);
 	}
 	own_name[0] = '\0';
-	puts("{\"ok\":true}");
+	printf("{\"ok\":true,\"late\":%d}\n", late);
 }
 
 /* ---- commands ---- */
@@ -640,6 +655,8 @@ int main(int argc, char **argv)
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	setvbuf(stdin, NULL, _IONBF, 0); /* what a fork would read twice must not be buffered */
 	signal(SIGBUS, on_bus_error);
+	for (int i = 0; i < OPENERS; i++)
+		late_fds[i] = -1;
 	while (fgets(line, sizeof line, stdin))
 		run_command(line);
 	return 0;

@@ -99,6 +99,10 @@ run_attack() { # NAME; `verdict` is what came of it
 		try_next_lease "$1"
 	fi
 	tell let-go
+	case $answer in
+	*'"late":0'*) ;;
+	*) late=$((late + 1)) ;;
+	esac
 	exec 3>&- 4<&-
 	wait $tenant
 	rm -f /run/huge/attacker/*
@@ -110,12 +114,13 @@ run_attack() { # NAME; `verdict` is what came of it
 	done
 }
 
+late=0
 if [ -n "$races" ]; then
 	i=0
 	while [ $((i += 1)) -le "$races" ]; do
 		for name in "late mapper by path" "pin during the proof" "chmod spinner"; do run_attack "$name"; done
 	done
-	say "races $races"
+	say "races $races, in $late of them somebody was let in before the shields and came after them"
 else
 	attack --list >/run/list
 	while read -r name <&5; do
