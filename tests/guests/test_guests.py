@@ -14,6 +14,7 @@ from pathlib import Path
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "lib"))
 from hpztest import guest  # noqa: E402
 from hpztest.case import run_tests  # noqa: E402
+from hpztest.manual import SEEN, get_attacks  # noqa: E402
 from hpztest.service import get_build_directory  # noqa: E402
 
 # The long run: also without BPF, and races on a preemptible kernel. Each takes a guest some minutes.
@@ -24,11 +25,6 @@ SCRIPT = (TESTS / "guests/attacks.sh").read_text()
 RACING = ("pin during the proof", "chmod spinner", "late mapper by path")
 # Debian's kernels: references of a page of 2M and of 1G that nobody holds, and the index unit, as found there.
 FACTS = {"6.1": {"2048": (1, 1), "1048576": (1, 1)}, "6.12": {"2048": (512, 512), "1048576": (262144, 262144)}}
-
-
-def get_table():
-    rows = re.findall(r"^\.It (?!Sy)(.+?) Ta (.+?) Ta (.+)$", (TESTS.parent / "man/hpz-security.7").read_text(), re.MULTILINE)
-    return {name: (bpf, lease) for name, bpf, lease in rows}
 
 
 def boot(kernel, words, memory_mib, limit):
@@ -72,23 +68,23 @@ class OtherKernel:
         self.assertIsNotNone(facts, text)
         self.assertEqual((int(facts[1]), int(facts[2])), FACTS[self.kernel][size], text)
 
-    def check_attacks(self, text, column):
+    def check_attacks(self, text, source):
         seen = dict(re.findall(r"^TEST attack (.+?): (\w+)", text, re.MULTILINE))
-        for name, row in get_table().items():
+        for name, row in get_attacks().items():
             if name in RACING or name == "O_PATH of the file":
                 continue
-            self.assertEqual(seen.get(name), "seen" if row[column] == "seen" else "over", f"{name}\n{text}")
+            self.assertEqual(seen.get(name), "seen" if row[source] == SEEN else "over", f"{name}\n{text}")
 
     def test_attacks(self):
         text = self.run_guest()
         self.assertIn("TEST proof bpf", text)
         self.check_facts(text, "2048")
-        self.check_attacks(text, 0)
+        self.check_attacks(text, "bpf")
 
     def test_attacks_without_bpf(self):
         text = self.run_guest()
         self.assertIn("TEST proof f_setlease", text)
-        self.check_attacks(text, 1)
+        self.check_attacks(text, "f_setlease")
 
     def test_gigabyte(self):
         text = self.run_guest()

@@ -17,24 +17,18 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..
 from hpztest import host  # noqa: E402
 from hpztest.case import HpzTest, main  # noqa: E402
 from hpztest.client import Hold, get_leases, get_pool, get_status, hpzctl, hpzctl_json, wait_until  # noqa: E402
+from hpztest.manual import NOTHING, SEEN, SOURCES, UNSEEN, get_attacks  # noqa: E402
 from hpztest.service import get_build_directory  # noqa: E402
 
 MIB = host.MIB
 POOL_PAGES = 48
 SIZE = 8 * MIB
 TENANT, OTHER = 61001, 61002
-PAGE = Path(__file__).resolve().parents[2] / "man/hpz-security.7"
-# How a look at the memory ends, by the table of the manual page.
-SEEN, UNSEEN, NOTHING = "seen", "not seen", "nothing left"
+WITHOUT_BPF = ("setpriv", "--bounding-set", "-bpf,-perfmon,-sys_admin")
+WITHOUT_LEASES = str(Path(__file__).resolve().parents[1] / "lib/without-file-leases")
 IS_LONG = bool(os.environ.get("HPZ_LONG"))
 RACES = 25 if IS_LONG else 8
 RACING = ("pin during the proof", "chmod spinner", "late mapper by path")
-
-
-def get_table():
-    """{attack: (bpf, f_setlease)} as hpz-security(7) has it."""
-    rows = re.findall(r"^\.It (?!Sy)(.+?) Ta (.+?) Ta (.+)$", PAGE.read_text(), re.MULTILINE)
-    return {name: (bpf, lease) for name, bpf, lease in rows}
 
 
 class Tenant:
@@ -77,11 +71,19 @@ class Attacks(HpzTest):
             self.service.start(prefix=self.prefix)
             self.addCleanup(self.service.stop)
             self.wait_idle()
+            self.try_source()
         self.assertEqual(get_status()["proof"], self.source)
         self.directory = Path(os.environ["HPZ_MOUNT_2M"], "attacker")
         self.directory.mkdir(exist_ok=True)
         os.chown(self.directory, TENANT, TENANT)
         self.addCleanup(self.remove_directory)
+
+    def try_source(self):
+        """That file leases do not work is known when the first memory comes back."""
+        with Hold("--size", SIZE) as holder:
+            pass
+        self.wait_ended(holder.id)
+        self.wait_idle()
 
     def remove_directory(self):
         for file in self.directory.iterdir():
@@ -226,15 +228,18 @@ class Full(Attacks):
     def test_table(self):
         """The manual page names every attack, and no other."""
         listed = subprocess.run([f"{get_build_directory()}/tests/attack", "--list"], capture_output=True, text=True, check=True)
-        self.assertEqual(sorted(get_table()), sorted(listed.stdout.splitlines()))
-        self.assertEqual({bpf for bpf, _ in get_table().values()}, {SEEN, NOTHING})
+        self.assertEqual(sorted(get_attacks()), sorted(listed.stdout.splitlines()))
+        self.assertEqual({row["bpf"] for row in get_attacks().values()}, {SEEN, NOTHING})
+        for name, row in get_attacks().items():
+            self.assertEqual(set(row), set(SOURCES), name)
+            self.assertLessEqual(set(row.values()), {SEEN, UNSEEN, NOTHING}, name)
 
 
 class WithoutBpf(Attacks):
     """BPF taken away: the kernel takes back what cannot be proven free."""
 
     source = "f_setlease"
-    prefix = ("setpriv", "--bounding-set", "-bpf,-perfmon,-sys_admin")
+    prefix = WITHOUT_BPF
 
 
 class Weak(WithoutBpf):
@@ -244,39 +249,66 @@ class Weak(WithoutBpf):
     reuse = "weak"
 
 
+class Unproven(Attacks):
+    """Neither BPF nor file leases: nothing is known, and nothing is lent twice, though the policy would take the weak proof."""
+
+    source, reuse = "none", "weak"
+    prefix = (WITHOUT_LEASES, *WITHOUT_BPF)
+
+
+def expect_given_away(self, name):
+    """The lease does not wait for the holder, and nobody is ever lent what it holds."""
+    with contextlib.ExitStack() as stack:
+        tenant, lease, inode = self.start(name, stack)
+        self.wait_ended(lease)
+        for uid in (TENANT, OTHER, TENANT):
+            answer, next_inode = self.try_next_lease(tenant, uid)
+            self.assertEqual((answer["secret"], answer["opened"]), (False, False), name)
+            self.assertNotEqual(next_inode, inode, "memory of which nothing is known was lent")
+        self.assertTrue(tenant.call("let-go")["ok"])
+    self.check_clean()
+
+
 def add_tests():
     def add(cls, name, function):
         setattr(cls, "test_" + re.sub(r"\W+", "_", name), function)
-    for name, (bpf, lease) in get_table().items():
-        def full(self, name=name, bpf=bpf):
+    for name, row in get_attacks().items():
+        def full(self, name=name, verdict=row["bpf"]):
             if name in RACING:
                 self.check_race(name)
-            elif bpf == SEEN:
+            elif verdict == SEEN:
                 reason = expect_held(self, name)
                 self.assertIn(name, REASONS.get(reason, ()), reason)
             else:
                 expect_nothing_left(self, name)
 
-        def without(self, name=name, lease=lease):
+        def without(self, name=name, verdict=row["f_setlease"]):
             if name in RACING:
                 self.check_race(name)
-            elif lease == SEEN:
+            elif verdict == SEEN:
                 expect_held(self, name)
             else:
                 expect_nothing_left(self, name)
 
-        def weak(self, name=name, lease=lease):
+        def weak(self, name=name, verdict=row["f_setlease"], without=without):
+            if verdict == UNSEEN and name not in RACING:
+                expect_gap(self, name)
+            else:
+                without(self)
+
+        def unproven(self, name=name, verdict=row["none"]):
             if name in RACING:
                 self.check_race(name)
-            elif lease == SEEN:
+            elif verdict == SEEN:
                 expect_held(self, name)
-            elif lease == UNSEEN:
-                expect_gap(self, name)
+            elif verdict == UNSEEN:
+                expect_given_away(self, name)
             else:
                 expect_nothing_left(self, name)
         add(Full, name, full)
         add(WithoutBpf, name, without)
-        add(Weak, name, weak if lease != SEEN or IS_LONG else None)  # else it would have WithoutBpf's
+        add(Weak, name, weak if row["f_setlease"] != SEEN or IS_LONG else None)  # else it would have WithoutBpf's
+        add(Unproven, name, unproven)
 
 
 if __name__ == "__main__":
