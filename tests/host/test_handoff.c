@@ -693,6 +693,11 @@ static void test_tail_and_release(void **state)
 
 /* ---- by path ---- */
 
+static bool was_opened(void *user)
+{
+	return find(*(uint64_t *)user)->was_opened;
+}
+
 static void test_path(void **state)
 {
 	struct hpz_wire_lease request = make_request(HPZ_DELIVER_PATH, SEGMENT);
@@ -709,10 +714,11 @@ static void test_path(void **state)
 	assert_int_equal(st.st_nlink, 2);
 	assert_int_equal(find(id)->pid, 0); /* nobody's death ends it */
 	assert_false(is_returning(&id));
+	ack();
 	request_cancel_session(&requests, SESSION);
 	assert_false(is_returning(&id));
 	pid_t holder = start_holder(HOLD_FD, 65534, SEGMENT);
-	wait_until(is_leased, &id, "it was seen to be opened");
+	wait_until(was_opened, &id, "it was seen to be opened");
 	assert_true(find(id)->was_opened);
 	end_holder(holder);
 	snprintf(parent, sizeof parent, "%s", got.path);
@@ -723,12 +729,24 @@ static void test_path(void **state)
 	expect_all_zero();
 }
 
-/* Our own opens are nobody's: with its tail given back a lease that nobody opened stays. */
-static bool was_opened(void *user)
+/* Until its asker says that it arrived, it ends with the connection: nobody else may know of it. */
+static void test_path_that_never_arrived(void **state)
 {
-	return find(*(uint64_t *)user)->was_opened;
+	struct hpz_wire_lease request = make_request(HPZ_DELIVER_PATH, SEGMENT);
+
+	lease(&request);
+	uint64_t id = got.id;
+	assert_int_equal(find(id)->state, HPZ_STATE_OFFERED);
+	request_cancel_session(&requests, (struct session *)32);
+	assert_false(is_returning(&id));
+	request_cancel_session(&requests, SESSION);
+	assert_true(is_returning(&id));
+	wait_gone(id);
+	assert_int_equal(access(got.path, F_OK), -1);
+	expect_all_zero();
 }
 
+/* Our own opens are nobody's: with its tail given back a lease that nobody opened stays. */
 static void test_path_with_tail_is_not_opened(void **state)
 {
 	struct hpz_wire_lease request = make_request(HPZ_DELIVER_PATH, 1);
@@ -919,6 +937,7 @@ int main(void)
 		TEST(test_tail),
 		TEST(test_tail_and_release),
 		TEST(test_path),
+		TEST(test_path_that_never_arrived),
 		TEST(test_path_with_tail_is_not_opened),
 		TEST(test_path_is_never_opened),
 		TEST(test_restart_while_held),
