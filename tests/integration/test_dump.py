@@ -138,6 +138,7 @@ class Dumps(HpzTest):
                 time.sleep(0.001)
                 os.kill(worker, signal.SIGSTOP)
                 if find_mapping(worker, "/hpz/1/"):
+                    self.addCleanup(self.let_go_on, worker)
                     return worker, mark
                 if not get_status()["leases"] and get_status()["pools"][0]["dirty"] == 0:
                     break
@@ -145,6 +146,10 @@ class Dumps(HpzTest):
             self.wait_idle()
         self.fail("no worker was met at its work")
         return None
+
+    def let_go_on(self, worker):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGCONT)
 
     def kill_worker(self, number):
         worker, mark = self.catch_worker()
@@ -192,8 +197,7 @@ class Dumps(HpzTest):
                 set_dumped(daemon)
                 os.kill(daemon, number)
                 wait_until("it is gone", lambda: host.get_start_time(daemon) is None)
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(worker, signal.SIGCONT)  # it dies with hpzd
+                self.let_go_on(worker)  # it dies with hpzd
                 self.check_no_dump(mark)
                 self.service.kill()
                 self.service.start(prefix=("env", "-C", str(self.directory)))
