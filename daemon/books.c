@@ -703,7 +703,8 @@ static void check_out(struct books_run *run)
 			"%s/hpz-out cannot be read: %s", store->path, strerror(-r));
 		return;
 	}
-	qsort(run->tokens, run->token_count, sizeof *run->tokens, compare_tokens);
+	if (run->token_count > 0)
+		qsort(run->tokens, run->token_count, sizeof *run->tokens, compare_tokens);
 	LIST_FOR_EACH (pos, &run->books->reconcile->leases->leases) {
 		const struct lease *lease = LEASE_OF(pos);
 		char token[SEGMENT_TOKEN + 1] = "";
