@@ -84,37 +84,49 @@ static int make_dir(const char *path, mode_t mode)
 	return chmod(path, mode) < 0 ? -errno : 0;
 }
 
-static int mount_auto(struct daemon *daemon, const struct config_pool *pool, char *ret_path, size_t capacity)
+/* Where a pool's files are, mounted or not yet. */
+static int get_mount(struct daemon *daemon, const struct config_pool *pool, char *ret_path, size_t capacity)
+{
+	int length = strcmp(pool->mount, "auto") == 0
+			     ? snprintf(ret_path, capacity, "%s/mnt/%s", daemon->config.run_dir, pool->name)
+			     : snprintf(ret_path, capacity, "%s", pool->mount);
+	if ((size_t)length < capacity)
+		return 0;
+	snprintf(daemon->error, sizeof daemon->error, "%s:%u: pool %s: run_dir is too long for its mount",
+		daemon->config.path, pool->line, pool->name);
+	return -ENAMETOOLONG;
+}
+
+static unsigned get_mount_line(const struct config_pool *pool)
+{
+	return pool->mount_line ? pool->mount_line : pool->line;
+}
+
+static int mount_auto(struct daemon *daemon, const struct config_pool *pool, const char *path)
 {
 	char parent[192], options[96];
 	snprintf(parent, sizeof parent, "%s/mnt", daemon->config.run_dir);
-	if ((size_t)snprintf(ret_path, capacity, "%s/%s", parent, pool->name) >= capacity) {
-		snprintf(daemon->error, sizeof daemon->error,
-			"%s:%u: pool %s: run_dir is too long for its mount", daemon->config.path, pool->line,
-			pool->name);
-		return -ENAMETOOLONG;
-	}
-	if (is_hugetlbfs(ret_path, pool->page_size))
+	if (is_hugetlbfs(path, pool->page_size))
 		return 0; /* an earlier hpzd's: its leases live there */
 	if (is_own_mount_namespace()) {
 		snprintf(daemon->error, sizeof daemon->error,
 			"%s:%u: pool %s: mount = auto is not possible in a mount namespace of its own: VMs "
 			"would not "
 			"see it; make a mount unit and name it here",
-			daemon->config.path, pool->mount_line ? pool->mount_line : pool->line, pool->name);
+			daemon->config.path, get_mount_line(pool), pool->name);
 		return -EINVAL;
 	}
 	int r = make_dir(parent, 0711);
 	if (r == 0)
-		r = make_dir(ret_path, 0711);
+		r = make_dir(path, 0711);
 	snprintf(options, sizeof options, "pagesize=%" PRIu64 ",size=%" PRIu64 ",mode=0711", pool->page_size,
 		pool->max_pages * pool->page_size);
-	if (r == 0 && mount("hpz", ret_path, "hugetlbfs", MS_NOSUID | MS_NODEV, options) < 0)
+	if (r == 0 && mount("hpz", path, "hugetlbfs", MS_NOSUID | MS_NODEV, options) < 0)
 		r = -errno;
 	if (r < 0)
 		snprintf(daemon->error, sizeof daemon->error,
 			"%s:%u: pool %s: cannot mount hugetlbfs on %s: %s", daemon->config.path, pool->line,
-			pool->name, ret_path, strerror(-r));
+			pool->name, path, strerror(-r));
 	return r;
 }
 
@@ -132,11 +144,9 @@ static struct segment_store *find_store(struct daemon *daemon, const char *path)
 static int open_store(struct daemon *daemon, const struct config_pool *pool, struct segment_store **ret_store)
 {
 	char path[192];
-	int r = 0;
-	if (strcmp(pool->mount, "auto") == 0)
-		r = mount_auto(daemon, pool, path, sizeof path);
-	else
-		snprintf(path, sizeof path, "%s", pool->mount);
+	int r = get_mount(daemon, pool, path, sizeof path);
+	if (r == 0 && strcmp(pool->mount, "auto") == 0)
+		r = mount_auto(daemon, pool, path);
 	if (r < 0)
 		return r;
 	struct segment_store *store = find_store(daemon, path);
@@ -150,8 +160,7 @@ static int open_store(struct daemon *daemon, const struct config_pool *pool, str
 	r = segment_open_store(path, pool->page_size, daemon->journal ? 0 : LOCK_WAIT_MS, &store, &why);
 	if (r < 0) {
 		snprintf(daemon->error, sizeof daemon->error, "%s:%u: pool %s: mount %s %s (%s)",
-			daemon->config.path, pool->mount_line ? pool->mount_line : pool->line, pool->name,
-			path, why, strerror(-r));
+			daemon->config.path, get_mount_line(pool), pool->name, path, why, strerror(-r));
 		return r;
 	}
 	list_append(&daemon->stores, &store->link);
@@ -184,6 +193,45 @@ static struct pool *find_pool(const struct daemon *daemon, const char *name)
 	return NULL;
 }
 
+/* ---- formats ---- */
+
+static int refuse_journal(struct daemon *daemon, int error)
+{
+	if (error == -EPROTO)
+		snprintf(daemon->error, sizeof daemon->error,
+			"%s/journal is of a newer hpzd: this one touches nothing of it",
+			daemon->config.run_dir);
+	else
+		snprintf(daemon->error, sizeof daemon->error, "%s/journal: %s", daemon->config.run_dir,
+			strerror(-error));
+	return error;
+}
+
+static int check_mount(struct daemon *daemon, const struct config_pool *pool)
+{
+	char path[192];
+	int r = get_mount(daemon, pool, path, sizeof path);
+	if (r == 0 && segment_check_format(path) == -EPROTO) {
+		snprintf(daemon->error, sizeof daemon->error, "%s:%u: pool %s: mount %s %s (%s)",
+			daemon->config.path, get_mount_line(pool), pool->name, path, SEGMENT_NEWER_FORMAT,
+			strerror(EPROTO));
+		r = -EPROTO;
+	}
+	return r; /* whatever else is wrong with it open_store() says */
+}
+
+/* Of everything, before the first thing is made, mounted or renamed: what a newer hpzd left stays as it is.
+ */
+static int check_formats(struct daemon *daemon)
+{
+	int r = journal_check_format(daemon->config.run_dir);
+	if (r < 0)
+		return refuse_journal(daemon, r);
+	for (size_t i = 0; r == 0 && i < daemon->config.pool_count; i++)
+		r = check_mount(daemon, &daemon->config.pools[i]);
+	return r;
+}
+
 /* ---- adoption ---- */
 
 static void on_record(enum journal_type type, const void *payload, size_t bytes, void *user)
@@ -210,17 +258,8 @@ static int open_journal(struct daemon *daemon)
 	int r = host_get_boot_id(&daemon->host, boot_id);
 	if (r == 0)
 		r = journal_open(daemon->config.run_dir, boot_id, on_record, daemon, &cut, &daemon->journal);
-	if (r == -EPROTO) {
-		snprintf(daemon->error, sizeof daemon->error,
-			"%s/journal is of a newer hpzd: this one touches nothing of it",
-			daemon->config.run_dir);
-		return r;
-	}
-	if (r < 0) {
-		snprintf(daemon->error, sizeof daemon->error, "%s/journal: %s", daemon->config.run_dir,
-			strerror(-r));
-		return r;
-	}
+	if (r < 0)
+		return refuse_journal(daemon, r);
 	if (cut > 0)
 		log_warning("journal: %" PRIu64 " bytes of an unfinished record were dropped", cut);
 	if (!journal_is_on_tmpfs(daemon->journal))
@@ -615,6 +654,8 @@ int daemon_run(const char *config_path, const char *program)
 	}
 	if (r == 0)
 		r = lock_run_dir(&daemon);
+	if (r == 0)
+		r = check_formats(&daemon);
 	if (r < 0) {
 		log_error("%s", daemon.error);
 		return 1;

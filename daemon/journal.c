@@ -8,6 +8,7 @@
 #include "journal.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/magic.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
@@ -303,6 +304,21 @@ int journal_read(int fd, uint64_t bytes, const char *boot_id, journal_read_cb ca
 		return -EBADMSG;
 	r = scan(text, (size_t)bytes, boot_id, callback, user, &whole);
 	return r == 0 && whole != bytes ? -EBADMSG : r;
+}
+
+int journal_check_format(const char *dir)
+{
+	char path[PATH_MAX];
+	_cleanup_free_ unsigned char *bytes = NULL;
+	size_t length = 0, whole = 0;
+
+	if ((size_t)snprintf(path, sizeof path, "%s/" JOURNAL_NAME, dir) >= sizeof path)
+		return -ENAMETOOLONG;
+	_cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	if (fd < 0)
+		return errno == ENOENT ? 0 : -errno;
+	int r = read_all(fd, &bytes, &length);
+	return r < 0 ? r : scan(bytes, length, NULL, NULL, NULL, &whole);
 }
 
 static void cleanup_journal(struct journal **journal)

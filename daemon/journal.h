@@ -144,6 +144,11 @@ typedef void (*journal_read_cb)(
 int journal_open(const char *dir, const char *boot_id, journal_read_cb callback, void *user,
 	uint64_t *ret_cut, struct journal **ret_journal);
 void journal_close(struct journal *journal);
+/*
+ * Whether journal_open() would find nothing newer than this hpzd in DIR; makes, locks and cuts nothing. 0: it
+ * would, or there is no journal; -EPROTO; or another negative errno.
+ */
+int journal_check_format(const char *dir);
 
 /*
  * Appends one record in one write. 0 or negative errno; after a failure the file is truncated back, so that

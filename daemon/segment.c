@@ -117,6 +117,17 @@ static int check_format(int hpz_fd)
 	return result;
 }
 
+int segment_check_format(const char *mount)
+{
+	_cleanup_fd_ int root = open(mount, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (root < 0)
+		return errno == ENOENT ? 0 : -errno;
+	_cleanup_fd_ int hpz = openat(root, "hpz", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (hpz < 0)
+		return errno == ENOENT ? 0 : -errno;
+	return check_format(hpz);
+}
+
 static int open_store(struct segment_store *store, unsigned wait_ms, const char **ret_why)
 {
 	_cleanup_fd_ int root = open(store->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -151,7 +162,7 @@ static int open_store(struct segment_store *store, unsigned wait_ms, const char 
 	r = check_format(store->hpz_fd);
 	if (r < 0) {
 		if (r == -EPROTO)
-			*ret_why = "holds the files of a newer hpzd, which this one does not understand";
+			*ret_why = SEGMENT_NEWER_FORMAT;
 		return r;
 	}
 	r = make_own(store->hpz_fd, 0700);

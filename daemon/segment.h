@@ -16,6 +16,9 @@
 #define SEGMENT_NAME_MAX 96
 #define SEGMENT_TOKEN    32
 
+/* What is wrong with a mount, without its path. */
+#define SEGMENT_NEWER_FORMAT "holds the files of a newer hpzd, which this one does not understand"
+
 /* The state of a segment is the directory its name is in; pool.h says what each means. */
 enum segment_state {
 	SEGMENT_FILLING,
@@ -64,6 +67,9 @@ struct segment_store {
 int segment_open_store(const char *mount, uint64_t page_size, unsigned wait_ms,
 	struct segment_store **ret_store, const char **ret_why);
 void segment_close_store(struct segment_store *store);
+/* Whether what is below a mount is of this format, or nothing: makes, locks and changes nothing. 0; -EPROTO a
+ * newer format is there; or another negative errno. */
+int segment_check_format(const char *mount);
 
 /*
  * Takes workers_fd's lock if no worker of a dead hpzd holds it. 1: taken, no leftovers; 0: some live on; or

@@ -120,6 +120,11 @@ static void test_crc32c(void **state)
 
 static void test_new_file(void **state)
 {
+	char made[PATH_MAX];
+
+	assert_int_equal(journal_check_format(dir), 0);
+	snprintf(made, sizeof made, "%s/journal", dir);
+	assert_int_equal(access(made, F_OK), -1);
 	uint64_t cut = 77;
 	struct seen seen;
 	struct journal *journal = open_journal(BOOT, &seen, &cut);
@@ -423,6 +428,7 @@ static void expect_refused(const char *bytes, size_t length)
 
 	temp_write(dir, "journal", bytes, length);
 	temp_put(dir, "journal.new", "left over");
+	assert_int_equal(journal_check_format(dir), -EPROTO);
 	assert_int_equal(journal_open(dir, BOOT, see, &seen, &cut, &journal), -EPROTO);
 	assert_null(journal);
 	assert_int_equal(seen.count, 0);

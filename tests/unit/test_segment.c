@@ -202,6 +202,27 @@ static void expect_dir(const char *name, mode_t mode)
 	assert_int_equal(st.st_gid, getegid());
 }
 
+/* Looked at before anything is made: what is not there stays so. */
+static void test_check_format(void **state)
+{
+	char empty[TEMP_PATH], path[PATH_MAX];
+
+	assert_int_equal(segment_check_format(dir), 0);
+	assert_int_equal(segment_check_format("/nonexistent/mount"), 0);
+	temp_make(empty);
+	assert_int_equal(segment_check_format(empty), 0);
+	snprintf(path, sizeof path, "%s/hpz", empty);
+	assert_int_equal(access(path, F_OK), -1);
+	temp_remove(empty);
+	temp_path(dir, "hpz/2/node0", path);
+	assert_int_equal(segment_check_format(dir), -EPROTO);
+	snprintf(path, sizeof path, "%s/hpz/2", dir);
+	assert_int_equal(rmdir(path), 0);
+	/* No number: nobody's format. */
+	temp_path(dir, "hpz/2x/node0", path);
+	assert_int_equal(segment_check_format(dir), 0);
+}
+
 static void test_layout(void **state)
 {
 	struct segment_dirs other;
@@ -482,6 +503,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_no_hugetlbfs, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_close_store, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_workers_lock, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_check_format, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_layout, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_mode_is_mended, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_no_symlinks, setup, teardown),
