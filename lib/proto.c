@@ -78,17 +78,40 @@ int proto_get_struct(
 	return HPZ_OK;
 }
 
+/* Version 1's, for ever: the structs grow, these numbers do not. A later operation has its first size here.
+ */
+static const uint16_t proto_least[HPZ_OP_LAST + 1] = {
+	[HPZ_OP_HELLO] = 104,
+	[HPZ_OP_STATUS] = 8,
+	[HPZ_OP_LEASE] = 376,
+	[HPZ_OP_ACK] = 16,
+	[HPZ_OP_RELEASE] = 24,
+	[HPZ_OP_ADOPT] = 24,
+	[HPZ_OP_LIST] = 16,
+	[HPZ_OP_WAIT] = 88,
+	[HPZ_OP_DRAIN] = 16,
+	[HPZ_OP_CHECK] = 24,
+	[HPZ_OP_VERIFY] = 80,
+};
+
+size_t proto_get_least_size(uint16_t op)
+{
+	return op <= HPZ_OP_LAST ? proto_least[op] : 0;
+}
+
 int proto_get_payload(const void *message, size_t length, void *ret_struct, size_t known_size)
 {
 	const size_t head = sizeof(struct hpz_wire_head);
 	uint32_t size;
+	uint16_t op;
 	size_t used;
 
-	/* Looked at first, so that nothing is written when something follows. */
+	/* Looked at first, so that nothing is written when something follows or is missing. */
 	if (length < head + sizeof(size))
 		return HPZ_ERR_PROTOCOL;
+	memcpy(&op, (const uint8_t *)message + offsetof(struct hpz_wire_head, op), sizeof(op));
 	memcpy(&size, (const uint8_t *)message + head, sizeof(size));
-	if (size != length - head)
+	if (size != length - head || size < proto_get_least_size(op))
 		return HPZ_ERR_PROTOCOL;
 	return proto_get_struct(
 		(const uint8_t *)message + head, length - head, ret_struct, known_size, &used);

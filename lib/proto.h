@@ -9,7 +9,9 @@
  * operation says so) records. Every payload and record begins with its own size in bytes, as its sender knows
  * it. A receiver that knows less takes what it knows and demands that the rest is zero: an unknown field that
  * is used is an error, not something to overlook. A receiver that knows more reads the missing part as zero.
- * So a struct only ever grows at its end, and zero always means "as before".
+ * So a struct only ever grows at its end, and zero always means "as before". No request may be shorter than
+ * it was in version 1: a part that was always there and is missing is not zero but malformed (no owner is not
+ * root).
  *
  * The client speaks first: HELLO. The server answers with its own HELLO or with an error, and closes if the
  * magic is wrong or no common version exists (client.version < server.compat or the other way round). Then
@@ -431,7 +433,10 @@ int proto_get_head(const void *message, size_t length, bool is_reply, struct hpz
 int proto_get_struct(
 	const void *bytes, size_t available, void *ret_struct, size_t known_size, size_t *ret_used);
 
-/* The one payload struct of a request: nothing may follow it. */
+/* The bytes a request's payload had in version 1, and so the least it has; 0: no such operation. */
+size_t proto_get_least_size(uint16_t op);
+
+/* The one payload struct of a request: nothing may follow it, and nothing of version 1 may be missing. */
 int proto_get_payload(const void *message, size_t length, void *ret_struct, size_t known_size);
 
 /* Fills in a head and returns the message's length. `payload_size` counts records, too. */

@@ -75,6 +75,24 @@ class Messages(Served):
         self.assertEqual(get_leases(), [])
         self.check_served("lying sizes")
 
+    def test_cut_requests(self):
+        """Shorter than any version had them: an owner that is not there is not root."""
+        path = wire.make_lease(2 * MIB, deliver=1)[24:]
+        requests = ((wire.LEASE, path), (wire.RELEASE, struct.pack("<IIQq", 24, 0, 77, 0)), (wire.LIST, struct.pack("<IIQ", 16, 0, 0)),
+                    (wire.STATUS, struct.pack("<II", 8, 0)), (wire.ADOPT, struct.pack("<IIQiI", 24, 0, 77, 0, 0)),
+                    (wire.ACK, struct.pack("<IIQ", 16, 0, 77)))
+        for op, payload in requests:
+            for length in {8, 16, 56, 64, 72, 80, 112, 240, len(payload) - 8, len(payload) - 1}:
+                if 4 <= length < len(payload):
+                    with self.subTest(op=op, length=length):
+                        cut = struct.pack("<I", length) + payload[4:length]
+                        with Stranger() as stranger:
+                            stranger.send(wire.make_message(op, cut, request_id=9))
+                            head, _ = stranger.receive()
+                            self.assertTrue(head is None or head["error"] == 3, head)  # HPZ_ERR_PROTOCOL
+        self.assertEqual(get_leases(), [])
+        self.check_served("cut requests")
+
     def test_senseless_requests(self):
         for message in (
                 wire.make_lease(0), wire.make_lease(1 << 63), wire.make_lease((1 << 64) - 1), wire.make_lease(2 * MIB, page_size=3),

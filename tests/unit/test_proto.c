@@ -232,6 +232,25 @@ static void test_payload_is_alone(void **state)
 	assert_int_equal(got.a, 77);
 }
 
+/* Every byte of version 1's struct must be there: what is missing of it is not zero. */
+static void test_payload_is_not_cut(void **state)
+{
+	for (uint16_t op = HPZ_OP_HELLO; op <= HPZ_OP_LAST; op++) {
+		const uint32_t least = (uint32_t)proto_get_least_size(op);
+		uint8_t message[1024] = {0}, got[1024];
+
+		assert_in_range(least, 8, sizeof(message) - HEAD);
+		for (uint32_t size = 4; size <= least + 16; size++) {
+			size_t length = proto_set_head(message, op, 1, false, 0, 0, size);
+			memcpy(message + HEAD, &size, sizeof(size));
+			assert_int_equal(proto_get_payload(message, length, got, least),
+				size < least ? HPZ_ERR_PROTOCOL : HPZ_OK);
+		}
+	}
+	assert_int_equal(proto_get_least_size(0), 0);
+	assert_int_equal(proto_get_least_size(HPZ_OP_LAST + 1), 0);
+}
+
 /* ---- text ---- */
 
 static void test_text(void **state)
@@ -591,6 +610,7 @@ int main(void)
 		cmocka_unit_test(test_struct_unknown_tail),
 		cmocka_unit_test(test_struct_needs_no_alignment),
 		cmocka_unit_test(test_payload_is_alone),
+		cmocka_unit_test(test_payload_is_not_cut),
 		cmocka_unit_test(test_text),
 		cmocka_unit_test(test_text_zero_is_padding_only),
 		cmocka_unit_test(test_text_is_cut_at_a_border),
