@@ -8,7 +8,9 @@
 #include "prover.h"
 
 #define PAGE_SIZES_MAX 8
-#define LESSON_TRIES   5 /* errors before the method is given up */
+#define LESSON_TRIES   5 /* errors before nobody waits for the lesson any more */
+#define AGAIN_MIN_S    30
+#define AGAIN_MAX_S    600 /* each try may take a page from the stock for a moment */
 
 struct lesson {
 	uint64_t page_size; /* 0: no such */
@@ -54,6 +56,12 @@ static bool can_prove(const struct prover *prover, const struct lesson *lesson)
 	return prover->program >= 0 && lesson && lesson->is_learned;
 }
 
+/* Failed too often for anybody to wait for the next try. */
+static bool is_put_off(const struct lesson *lesson)
+{
+	return lesson->failures >= LESSON_TRIES && clock_get_ns(CLOCK_MONOTONIC) < lesson->not_before_ns;
+}
+
 enum prover_lesson prover_get_lesson(const struct prover *prover, uint64_t page_size)
 {
 	const struct lesson *lesson = find_lesson(prover, page_size);
@@ -61,8 +69,16 @@ enum prover_lesson prover_get_lesson(const struct prover *prover, uint64_t page_
 		return PROVER_LESSON_DUE;
 	if (lesson->is_running)
 		return PROVER_LESSON_RUNNING;
-	bool is_over = lesson->is_refused || can_prove(prover, lesson);
+	bool is_over = lesson->is_refused || can_prove(prover, lesson) || is_put_off(lesson);
 	return is_over ? PROVER_LESSON_OVER : PROVER_LESSON_DUE;
+}
+
+uint64_t prover_get_delay_ms(const struct prover *prover, uint64_t page_size)
+{
+	const struct lesson *lesson = find_lesson(prover, page_size);
+	if (!lesson || !is_put_off(lesson) || lesson->is_refused || can_prove(prover, lesson))
+		return UINT64_MAX;
+	return (lesson->not_before_ns - clock_get_ns(CLOCK_MONOTONIC)) / NS_PER_MS + 1;
 }
 
 bool prover_needs_page(const struct prover *prover, uint64_t page_size)
@@ -77,6 +93,31 @@ static void refuse_lesson(struct prover *prover, struct lesson *lesson, const ch
 	snprintf(prover->why, sizeof prover->why, "%s", why);
 	log_warning("memory cannot be proven free by the kernel's counts here: %s; see reuse in hpzd.conf(5)",
 		why);
+}
+
+/* The n-th failure of a kind that may pass: soon again, then slower and slower, and status says so. */
+static void put_off_lesson(struct prover *prover, struct lesson *lesson, const char *why)
+{
+	uint64_t delay_s = 1;
+	if (++lesson->failures >= LESSON_TRIES) {
+		delay_s = MIN((uint64_t)AGAIN_MIN_S << MIN(lesson->failures - LESSON_TRIES, 8u), AGAIN_MAX_S);
+		snprintf(prover->why, sizeof prover->why, "failed %u times, tried again in %" PRIu64 " s: %s",
+			lesson->failures, delay_s, why);
+		log_warning(
+			"memory cannot be proven free by the kernel's counts yet: learning %s", prover->why);
+	}
+	lesson->not_before_ns = clock_get_ns(CLOCK_MONOTONIC) + delay_s * NS_PER_S;
+}
+
+static bool is_impossible(int error)
+{
+	return error == -EOPNOTSUPP || error == -EPERM;
+}
+
+/* Of no page to learn on, or of our own stop, nothing follows for the method. */
+static bool is_no_failure(const struct lesson *lesson, int error)
+{
+	return error == -ECANCELED || (error == -ENOSPC && lesson->failures < LESSON_TRIES);
 }
 
 static void write_facts(struct journal *journal, const struct proof_facts *facts)
@@ -104,18 +145,24 @@ static void on_learned(struct crew_job *job, const struct worker_done *done, voi
 			write_facts(prover->journal, &done->facts);
 		lesson->facts = done->facts;
 		lesson->is_learned = true;
+		lesson->failures = 0;
+		prover->why[0] = '\0';
 		log_info("proof: pages of %" PRIu64 " KiB have %" PRId32
 			 " references when nobody holds them, index unit %" PRIu32,
 			lesson->page_size / 1024, lesson->facts.base, lesson->facts.stride);
-	} else if (done->error == -ENOSPC || done->error == -ECANCELED) {
+	} else if (is_no_failure(lesson, done->error)) {
 		lesson->not_before_ns = clock_get_ns(CLOCK_MONOTONIC) + NS_PER_S;
-	} else if (done->error == -EOPNOTSUPP || done->error == -EPERM ||
-		   ++lesson->failures >= LESSON_TRIES) {
-		refuse_lesson(prover, lesson, done->why[0] ? done->why : strerror(-done->error));
 	} else {
-		lesson->not_before_ns = clock_get_ns(CLOCK_MONOTONIC) + NS_PER_S;
+		const char *why = done->why[0] ? done->why : strerror(-done->error);
+		(is_impossible(done->error) ? refuse_lesson : put_off_lesson)(prover, lesson, why);
 	}
 	prover->changed(prover->user);
+}
+
+void prover_skip_time(struct prover *prover)
+{
+	for (size_t i = 0; i < PAGE_SIZES_MAX; i++)
+		prover->lessons[i].not_before_ns = 0;
 }
 
 void prover_learn(struct prover *prover, const struct segment_store *store)

@@ -20,11 +20,16 @@ void prover_free(struct prover *prover);
 
 /*
  * DUE: prover_learn() starts the lesson, given a free page; while it runs no page should be taken from the
- * kernel. OVER: learned, or found impossible here.
+ * kernel. OVER: learned, or found impossible here, or failed so often that nobody is to wait for it: then it
+ * is DUE again after some time, which grows from half a minute to ten, for ever.
  */
 enum prover_lesson { PROVER_LESSON_DUE, PROVER_LESSON_RUNNING, PROVER_LESSON_OVER };
 enum prover_lesson prover_get_lesson(const struct prover *prover, uint64_t page_size);
+/* Until a lesson that is OVER is DUE again; UINT64_MAX: it will not be. */
+uint64_t prover_get_delay_ms(const struct prover *prover, uint64_t page_size);
 void prover_learn(struct prover *prover, const struct segment_store *store);
+/* For tests: what is put off is due. */
+void prover_skip_time(struct prover *prover);
 /* Whether the lesson still needs a page: an earlier hpzd of this boot may have had it. */
 bool prover_needs_page(const struct prover *prover, uint64_t page_size);
 

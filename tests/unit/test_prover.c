@@ -115,6 +115,48 @@ static void test_lesson_that_fails(void **state)
 	close_fd(store.format_fd);
 }
 
+static void run_lesson(const struct segment_store *store)
+{
+	unsigned before = changes;
+
+	prover_learn(prover, store);
+	assert_int_equal(prover_get_lesson(prover, PAGE), PROVER_LESSON_RUNNING);
+	while (changes == before)
+		uv_run(&loop, UV_RUN_ONCE);
+}
+
+static void test_lesson_goes_on(void **state)
+{
+	struct segment_store store = {
+		.page_size = PAGE, .format_fd = open("/", O_RDONLY | O_CLOEXEC), .workers_fd = -1};
+
+	for (int failure = 1; failure <= 5; failure++) {
+		assert_int_equal(prover_get_delay_ms(prover, PAGE), UINT64_MAX);
+		assert_string_equal(prover_get_gap(prover), "");
+		assert_int_equal(prover_get_lesson(prover, PAGE), PROVER_LESSON_DUE);
+		prover_skip_time(prover);
+		run_lesson(&store);
+	}
+	/* Nobody waits for it, status says why, and it is due again by itself: slower each time. */
+	for (unsigned failure = 5; failure < 14; failure++) {
+		char text[64];
+		uint64_t delay_ms = prover_get_delay_ms(prover, PAGE),
+			 limit_s = MIN(30ull << (failure - 5), 600ull);
+
+		assert_int_equal(prover_get_lesson(prover, PAGE), PROVER_LESSON_OVER);
+		assert_in_range(delay_ms, (limit_s - 20) * 1000, limit_s * 1000 + 1);
+		snprintf(text, sizeof text, "failed %u times, tried again in %llu s: ", failure,
+			(unsigned long long)limit_s);
+		assert_memory_equal(prover_get_gap(prover), text, strlen(text));
+		prover_learn(prover, &store);
+		assert_int_equal(prover_get_lesson(prover, PAGE), PROVER_LESSON_OVER);
+		prover_skip_time(prover);
+		assert_int_equal(prover_get_lesson(prover, PAGE), PROVER_LESSON_DUE);
+		run_lesson(&store);
+	}
+	close_fd(store.format_fd);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -122,6 +164,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_facts_of_the_journal, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_many_page_sizes, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_lesson_that_fails, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_lesson_goes_on, set_up, tear_down),
 	};
 
 	return cmocka_run_group_tests_name("prover", tests, NULL, NULL);
