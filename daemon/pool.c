@@ -312,9 +312,11 @@ static int adopt_file(const char *text, void *user)
 	struct pool_segment *segment = add_segment(pool, &name, st.pages, st.allocated, adoption->state);
 	if (!segment)
 		return -ENOMEM;
+	segment->is_suspect = adoption->state == SEGMENT_DIRTY;
 	if (adoption->state == SEGMENT_CLEAN && !is_publishable(&st, st.pages)) {
 		log_warning("pool %s: clean segment %s is not as it was left: clearing it again", pool->name,
 			exact);
+		segment->is_suspect = true;
 		if (pool_set_state(segment, SEGMENT_DIRTY) < 0) {
 			log_error("pool %s: clean/%s cannot become dirty: left alone", pool->name, exact);
 			pool->foreign_files++;

@@ -75,7 +75,8 @@ struct pool_segment {
 	 */
 	void *keeper;
 	uint64_t round; /* of verifying, that still is to read it; 0: none */
-	/* Somebody else opened it while it was clean: to be proven free before it is cleared. */
+	/* Somebody else opened it while it was clean, or may have (found dirty at start): to be proven free
+	 * before it is cleared. */
 	bool is_opening; /* by ourselves */
 	bool is_suspect;
 	unsigned looks;         /* that found it held */
@@ -105,7 +106,7 @@ struct pool {
 	uint64_t waiting_pages; /* what the one who waits longest asked for */
 
 	/* work under way, kept by reconcile */
-	unsigned clear_jobs, fill_jobs;
+	unsigned clear_jobs, fill_jobs, proof_jobs;
 	uint64_t filling_todo, mending_todo; /* pages promised to it */
 	uint64_t fill_retry_ns;              /* not before; CLOCK_MONOTONIC */
 
@@ -128,7 +129,9 @@ struct pool {
 
 /*
  * Opens directories and adopts what is in them, except leased/: pool_adopt_leased(). A clean file that is not
- * whole, or that somebody was given, becomes dirty. ret_error: FILE:LINE text. 0 or negative errno.
+ * whole, or that somebody was given, becomes dirty. What is dirty is suspect: whether it became so by a proof
+ * or because somebody opened it only the hpzd that is gone knew. ret_error: FILE:LINE text. 0 or negative
+ * errno.
  */
 int pool_open(const struct config_pool *config, const char *config_path, const struct host *host,
 	struct segment_store *store, struct pool **ret_pool, char *ret_error, size_t capacity);

@@ -11,6 +11,7 @@
 #define LEFTOVER_MS     50
 #define FILLS_MAX       2 /* one under way, one behind it */
 #define CLEARS_MAX      4
+#define PROOFS_MAX      4 /* of suspect memory: a restart may find all of it dirty */
 #define DEATHS_MAX      3 /* workers lost over one segment before it is given up */
 #define LOOKS_MAX       6 /* about a second: whoever still holds clean memory then goes on holding it */
 #define PROOF_MS        5000
@@ -307,17 +308,20 @@ static void on_proven(struct crew_job *job, const struct worker_done *done, void
 	struct pool_segment *segment = user;
 	struct reconcile *reconcile = get_owner(segment);
 	segment->is_busy = false;
+	segment->pool->proof_jobs--;
 	if (reconcile->is_stopping)
 		return;
 	if (done->error < 0) {
 		look_again(reconcile, segment, strerror(-done->error));
 	} else if (done->proof.source != PROOF_BPF) {
-		discard(segment, "what opened it cannot be seen here");
+		discard(segment, "who opened it, or may have, cannot be seen here");
 	} else if (done->proof.result != PROOF_FREE) {
 		look_again(reconcile, segment, proof_get_reason_text(done->proof.reason));
 	} else {
 		segment->is_suspect = false;
 		segment->looks = 0;
+		segment->proof = POOL_PROOF_FULL;
+		segment->weak_uid_count = 0;
 	}
 	reconcile_mark(reconcile);
 }
@@ -326,7 +330,8 @@ static void on_proven(struct crew_job *job, const struct worker_done *done, void
 static void start_proof(struct reconcile *reconcile, struct pool_segment *segment)
 {
 	struct pool *pool = segment->pool;
-	if (now_ns(reconcile) < segment->not_before_ns)
+	/* An answer marks: the next one has its turn then. */
+	if (pool->proof_jobs >= PROOFS_MAX || is_put_off(reconcile, segment->not_before_ns))
 		return;
 	if (prover_get_lesson(reconcile->prover, pool->config.page_size) != PROVER_LESSON_OVER) {
 		want_tick(reconcile, RETRY_MS);
@@ -352,6 +357,7 @@ static void start_proof(struct reconcile *reconcile, struct pool_segment *segmen
 	if (facts)
 		job->wire.facts = *facts;
 	segment->is_busy = true;
+	pool->proof_jobs++;
 	crew_submit(reconcile->crew, job);
 }
 
@@ -815,14 +821,41 @@ static void set_message(struct reconcile *reconcile, struct pool *pool)
 				      "reserve them at boot (hugepagesz=, hugepages=)");
 }
 
+static struct pool_segment *find_suspect(struct pool *pool)
+{
+	POOL_FOR_EACH (pos, pool) {
+		struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
+		LIST_FOR_EACH (at, &class->segments[SEGMENT_DIRTY]) {
+			struct pool_segment *segment = CONTAINER_OF(at, struct pool_segment, link);
+			if (segment->is_suspect && !segment->is_busy)
+				return segment;
+		}
+	}
+	return NULL;
+}
+
+/* For the lesson: a clean one, or one that cannot be cleared before the lesson is over. */
+static void free_a_segment(struct pool *pool)
+{
+	uint64_t smallest = get_smallest_clean(pool);
+	struct pool_segment *suspect = smallest > 0 ? NULL : find_suspect(pool);
+	if (smallest > 0)
+		discard_clean(pool, smallest, 1);
+	else if (suspect)
+		discard(suspect, "the proof wants a page to learn on");
+}
+
 /*
- * The proof wants a free page before the pool takes them all. Where none is left for it, a clean segment goes
- * back to the kernel first: it is filled again, the proof stays. True: no page is to be taken now.
+ * The proof wants a free page before the pool takes them all. Where none is left for it, a segment goes back
+ * to the kernel first: it is filled again, the proof stays. True: no page is to be taken now.
  */
 static bool is_lesson_first(struct reconcile *reconcile, struct pool *pool)
 {
+	uint64_t delay_ms = prover_get_delay_ms(reconcile->prover, pool->config.page_size);
 	switch (prover_get_lesson(reconcile->prover, pool->config.page_size)) {
 	case PROVER_LESSON_OVER:
+		if (delay_ms != UINT64_MAX)
+			want_tick(reconcile, delay_ms);
 		return false;
 	case PROVER_LESSON_RUNNING:
 		return prover_needs_page(reconcile->prover, pool->config.page_size);
@@ -830,9 +863,8 @@ static bool is_lesson_first(struct reconcile *reconcile, struct pool *pool)
 		break;
 	}
 	bool needs_page = prover_needs_page(reconcile->prover, pool->config.page_size);
-	uint64_t smallest = get_smallest_clean(pool);
-	if (needs_page && pool->plan.usable_pages == 0 && smallest > 0)
-		discard_clean(pool, smallest, 1);
+	if (needs_page && pool->plan.usable_pages == 0)
+		free_a_segment(pool);
 	prover_learn(reconcile->prover, pool->store);
 	want_tick(reconcile, RETRY_MS);
 	return needs_page;

@@ -84,6 +84,27 @@ class Sentry(HpzTest):
         self.assertNotEqual({file.stat().st_ino for file in self.clean.iterdir()}, before)
         self.check_all_zero()
 
+    def test_held_across_a_death(self):
+        """Noticed, and hpzd dies before it is proven free: the next one proves it, and does not just clear it."""
+        file = next(self.clean.iterdir())
+        descriptor = os.open(file, os.O_RDWR)
+        try:
+            with mmap.mmap(descriptor, 2 * MIB) as memory:
+                wait_until("it is noticed", lambda: self.count_noticed() == 1)
+                self.service.kill()
+                dirty = {file.stat().st_ino for file in self.clean.with_name("dirty").iterdir()}
+                self.begin = len(self.service.get_log())
+                self.service.start()
+                if os.fstat(descriptor).st_ino in dirty:  # not given to the kernel before the death
+                    wait_until("it goes back to the kernel",
+                               lambda: "goes back to the kernel" in self.service.get_log()[self.begin:])
+                self.assertEqual(os.fstat(descriptor).st_nlink, 0)
+                memory[:] = b"\xa5" * len(memory)
+        finally:
+            os.close(descriptor)
+        wait_until("it is replaced", lambda: get_pool()["clean"] == PAGES)
+        self.check_all_zero()
+
     def test_in_the_same_moment(self):
         """hpzd hears of the open and of a request at once: what was soiled is not what the request gets."""
         daemon = self.service.get_pid()

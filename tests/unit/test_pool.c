@@ -122,6 +122,13 @@ static void test_adoption(void **state)
 	assert_int_equal(pool->pages[SEGMENT_CLEAN], 4);
 	assert_int_equal(pool->pages[SEGMENT_DIRTY], 4);
 	assert_int_equal(pool->foreign_files, 3);
+	POOL_FOR_EACH (pos, pool) {
+		struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
+		LIST_FOR_EACH (at, &class->segments[SEGMENT_DIRTY])
+			assert_true(CONTAINER_OF(at, struct pool_segment, link)->is_suspect);
+		LIST_FOR_EACH (at, &class->segments[SEGMENT_CLEAN])
+			assert_false(CONTAINER_OF(at, struct pool_segment, link)->is_suspect);
+	}
 	assert_true(exists("dirty", "4.1") && !exists("clean", "4.1"));
 	assert_false(exists("filling", "2.0") || exists("clean", "5.1") || exists("dirty", "7.9"));
 	assert_true(exists("leased", "10.2") && exists("dirty", "11.2.5.0") && exists("clean", "garbage"));
