@@ -415,6 +415,7 @@ static int apply_config(struct daemon *daemon, const struct config *next)
 		int r = add_pool(daemon, &next->pools[i], &pool);
 		if (r == 0)
 			r = pool_adopt_leased(pool, on_leased, daemon);
+		lease_adopt_misfits(&daemon->leases);
 		if (r < 0)
 			return r;
 	}

@@ -5,7 +5,8 @@
 #include "lease.h"
 #include "log.h"
 
-#define HASH_SIZE 4096
+#define HASH_SIZE    4096
+#define LEASE_ID_MAX ((1ull << 53) - 1) /* exact in a JSON double */
 
 static struct list *find_bucket(const struct lease_table *table, uint64_t id)
 {
@@ -39,6 +40,7 @@ void lease_deinit_table(struct lease_table *table)
 		free_lease(LEASE_OF(pos));
 	free(table->hash);
 	free(table->ranges);
+	free(table->misfits);
 	*table = (struct lease_table){0};
 }
 
@@ -380,18 +382,11 @@ static int make_room(struct lease *lease, uint32_t index)
 	return 0;
 }
 
-int lease_adopt_segment(struct lease_table *table, struct pool_segment *segment)
+static int place(struct lease_table *table, struct lease *lease, struct pool_segment *segment)
 {
-	struct lease *lease = lease_find(table, segment->lease);
-	if (!lease)
-		lease = make_unknown(table, segment->lease);
-	if (!lease)
-		return -ENOMEM;
 	int r = make_room(lease, segment->index);
 	if (r < 0)
 		return r;
-	if (lease->segments[segment->index])
-		return -EEXIST;
 	lease->segments[segment->index] = segment;
 	lease->segments_out++;
 	table->segments_out++;
@@ -406,8 +401,86 @@ int lease_adopt_segment(struct lease_table *table, struct pool_segment *segment)
 	return 0;
 }
 
+/* Whether a lease, which may be NULL, can have this segment at the place its name says. */
+static bool has_place(const struct lease *lease, const struct pool_segment *segment)
+{
+	if (segment->lease == 0 || segment->lease > LEASE_ID_MAX || segment->index >= JOURNAL_SEGMENTS_MAX)
+		return false;
+	if (!lease)
+		return true;
+	/* Otherwise one strange name would end a good lease: for want of what is missing between the two. */
+	if (!lease->is_unknown && segment->index >= lease->segment_count)
+		return false;
+	return segment->index >= lease->segment_count || !lease->segments[segment->index];
+}
+
+static bool is_recorded_otherwise(const struct lease *lease, const struct pool_segment *segment)
+{
+	const struct journal_segment *recorded =
+		lease && lease->recorded ? &lease->recorded[segment->index] : NULL;
+	return recorded && recorded->page_size > 0 && recorded->segment != segment->id;
+}
+
+static int add_misfit(struct lease_table *table, struct pool_segment *segment)
+{
+	struct pool_segment **misfits =
+		reallocarray(table->misfits, table->misfit_count + 1, sizeof *misfits);
+	if (!misfits)
+		return -ENOMEM;
+	table->misfits = misfits;
+	misfits[table->misfit_count++] = segment;
+	return 0;
+}
+
+static int adopt_at_its_place(struct lease_table *table, struct lease *lease, struct pool_segment *segment)
+{
+	if (!lease)
+		lease = make_unknown(table, segment->lease);
+	return lease ? place(table, lease, segment) : -ENOMEM;
+}
+
+int lease_adopt_segment(struct lease_table *table, struct pool_segment *segment)
+{
+	struct lease *lease = lease_find(table, segment->lease);
+	if (!has_place(lease, segment) || is_recorded_otherwise(lease, segment))
+		return add_misfit(table, segment);
+	return adopt_at_its_place(table, lease, segment);
+}
+
+/* Whoever holds it holds it under a name that cannot stay. A death before the next line: one more unknown. */
+static int adopt_alone(struct lease_table *table, struct pool_segment *segment)
+{
+	uint64_t old = segment->lease;
+	uint32_t old_index = segment->index;
+	table->next_id = MAX(table->next_id, clock_get_ns(CLOCK_BOOTTIME) / 1000);
+	while (lease_find(table, table->next_id))
+		table->next_id++;
+	int r = pool_set_lease(segment, table->next_id, 0);
+	if (r < 0)
+		return r;
+	log_warning("segment %" PRIu64 ": lease %" PRIu64 " has no place %" PRIu32 " for it: lease %" PRIu64
+		    ", owner unknown, has it until it is proven unused",
+		segment->id, old, old_index, segment->lease);
+	return adopt_at_its_place(table, NULL, segment);
+}
+
+void lease_adopt_misfits(struct lease_table *table)
+{
+	for (size_t i = 0; i < table->misfit_count; i++) {
+		struct pool_segment *segment = table->misfits[i];
+		struct lease *lease = lease_find(table, segment->lease);
+		int r = has_place(lease, segment) ? adopt_at_its_place(table, lease, segment)
+						  : adopt_alone(table, segment);
+		if (r < 0)
+			log_error("segment %" PRIu64 " of lease %" PRIu64 " cannot be adopted: %s",
+				segment->id, segment->lease, strerror(-r));
+	}
+	table->misfit_count = 0;
+}
+
 int lease_finish_adoption(struct lease_table *table, struct journal *journal)
 {
+	lease_adopt_misfits(table);
 	LIST_FOR_EACH_SAFE (pos, &table->leases) {
 		struct lease *lease = LEASE_OF(pos);
 		free(steal_pointer(&lease->recorded));

@@ -63,6 +63,8 @@ struct lease_table {
 	} * ranges; /* ids of this boot; the last one is this run's */
 	size_t range_count;
 	uint64_t granted;
+	struct pool_segment **misfits; /* while adopting */
+	size_t misfit_count;
 };
 
 int lease_init_table(struct lease_table *table);
@@ -73,11 +75,20 @@ void lease_deinit_table(struct lease_table *table);
 
 /* One record of the journal, in order. Types that are not leases' are ignored. */
 void lease_read_record(struct lease_table *table, enum journal_type type, const void *payload, size_t bytes);
-/* A name found in leased/: finds its lease, or makes one whose owner is unknown. */
+/*
+ * A name found in leased/: finds its lease, or makes one whose owner is unknown. What does not fit waits for
+ * lease_adopt_misfits(): a place that is taken, or of another segment for the journal, or none of a lease; an
+ * id that none can have. 0 or negative errno.
+ */
 int lease_adopt_segment(struct lease_table *table, struct pool_segment *segment);
 /*
- * All names are in: leases without any segment are dropped, incomplete ones are marked returning. Starts this
- * run's ids and writes to the journal from now on.
+ * All names of a pool are in: what did not fit gets the place its name says if that is free, else a lease of
+ * its own, whose owner is unknown, and a name to that effect: it ends when it is proven unused.
+ */
+void lease_adopt_misfits(struct lease_table *table);
+/*
+ * All names of all pools are in, misfits too: leases without any segment are dropped, incomplete ones are
+ * marked returning. Starts this run's ids and writes to the journal from now on.
  */
 int lease_finish_adoption(struct lease_table *table, struct journal *journal);
 /* Everything alive, for a compaction. */

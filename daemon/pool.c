@@ -104,7 +104,7 @@ static struct pool_segment *add_segment(struct pool *pool, const struct segment_
 	segment->index = name->index;
 	segment->pages = segment->given = pages;
 	segment->allocated = allocated;
-	if (pool->next_id <= name->id)
+	if (pool->next_id <= name->id && name->id < UINT64_MAX)
 		pool->next_id = name->id + 1;
 	enter_books(segment, state);
 	return segment;
@@ -159,6 +159,19 @@ int pool_set_state(struct pool_segment *segment, enum segment_state state)
 	leave_books(segment);
 	segment->generation = generation;
 	enter_books(segment, state);
+	return 0;
+}
+
+int pool_set_lease(struct pool_segment *segment, uint64_t lease, uint32_t index)
+{
+	char from[SEGMENT_NAME_MAX], to[SEGMENT_NAME_MAX];
+	pool_get_segment_name(segment, from);
+	segment_format_name(&(struct segment_name){segment->id, segment->generation, true, lease, index}, to);
+	int r = segment_rename(&segment->pool->dirs, SEGMENT_LEASED, from, SEGMENT_LEASED, to);
+	if (r < 0)
+		return r;
+	segment->lease = lease;
+	segment->index = index;
 	return 0;
 }
 

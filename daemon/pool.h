@@ -153,6 +153,8 @@ int pool_create(struct pool *pool, uint64_t pages, struct pool_segment **ret_seg
  * set before, and the generation counts up. On failure nothing changes. 0 or negative errno.
  */
 int pool_set_state(struct pool_segment *segment, enum segment_state state);
+/* Another lease and place for a leased segment: its name changes. On failure nothing does. */
+int pool_set_lease(struct pool_segment *segment, uint64_t lease, uint32_t index);
 /* Whether the life of a segment knows this step. */
 bool pool_is_transition(enum segment_state from, enum segment_state to);
 
