@@ -171,7 +171,7 @@ static const char *check_counts(const struct reconcile *reconcile, char ret_text
 		const char *text = check_pool_counts(reconcile->pools[i], ret_text);
 		if (text)
 			return text;
-		leased += reconcile->pools[i]->segments[SEGMENT_LEASED];
+		leased += reconcile->pools[i]->segments[SEGMENT_LEASED] - reconcile->pools[i]->stranded;
 	}
 	if (leased == reconcile->leases->segments_out)
 		return NULL;

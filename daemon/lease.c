@@ -518,9 +518,10 @@ static void take_back(struct pool_segment **segments, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
 		int r = pool_set_state(segments[i], SEGMENT_DIRTY);
-		if (r < 0)
-			log_error("segment %" PRIu64 " cannot be taken back: %s", segments[i]->id,
-				strerror(-r));
+		if (r == 0)
+			continue;
+		log_error("segment %" PRIu64 " cannot be taken back yet: %s", segments[i]->id, strerror(-r));
+		pool_strand(segments[i]);
 	}
 }
 

@@ -66,6 +66,8 @@ static void leave_books(struct pool_segment *segment)
 	struct pool *pool = segment->pool;
 	pool_keep(segment, NULL);
 	segment->round = 0;
+	pool->stranded -= segment->is_stranded;
+	segment->is_stranded = false;
 	list_remove(&segment->link);
 	segment->class->counts[segment->state]--;
 	pool->segments[segment->state]--;
@@ -160,6 +162,27 @@ int pool_set_state(struct pool_segment *segment, enum segment_state state)
 	segment->generation = generation;
 	enter_books(segment, state);
 	return 0;
+}
+
+void pool_strand(struct pool_segment *segment)
+{
+	segment->pool->stranded += !segment->is_stranded;
+	segment->is_stranded = true;
+}
+
+uint64_t pool_take_back(struct pool *pool)
+{
+	LIST_FOR_EACH (pos, &pool->classes) {
+		struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
+		if (pool->stranded == 0)
+			break;
+		LIST_FOR_EACH_SAFE (at, &class->segments[SEGMENT_LEASED]) {
+			struct pool_segment *segment = CONTAINER_OF(at, struct pool_segment, link);
+			if (segment->is_stranded && pool_set_state(segment, SEGMENT_DIRTY) == -ENOENT)
+				pool_forget(segment);
+		}
+	}
+	return pool->stranded;
 }
 
 int pool_set_lease(struct pool_segment *segment, uint64_t lease, uint32_t index)

@@ -53,6 +53,7 @@ struct pool_segment {
 	uint64_t allocated; /* pages the kernel has given it, when last looked at */
 
 	/* leased */
+	bool is_stranded; /* of no lease: pool_strand() */
 	uint64_t lease;
 	uint32_t index;
 	uint64_t given; /* pages, at most `pages` */
@@ -125,6 +126,7 @@ struct pool {
 	char alarm[192];             /* the last of them, for people; "": none */
 	struct host_counters kernel; /* when last looked at */
 	uint64_t foreign_files;
+	uint64_t stranded; /* segments: pool_strand() */
 };
 
 /*
@@ -153,6 +155,12 @@ int pool_create(struct pool *pool, uint64_t pages, struct pool_segment **ret_seg
  * set before, and the generation counts up. On failure nothing changes. 0 or negative errno.
  */
 int pool_set_state(struct pool_segment *segment, enum segment_state state);
+/*
+ * A leased segment whose lease came to nothing, and which could not become dirty: nobody outside has seen it.
+ * It counts as leased until pool_take_back() has made it dirty. Returns how many are left.
+ */
+void pool_strand(struct pool_segment *segment);
+uint64_t pool_take_back(struct pool *pool);
 /* Another lease and place for a leased segment: its name changes. On failure nothing does. */
 int pool_set_lease(struct pool_segment *segment, uint64_t lease, uint32_t index);
 /* Whether the life of a segment knows this step. */

@@ -633,7 +633,7 @@ bool reconcile_is_drained(const struct pool *pool)
 bool reconcile_is_idle(const struct pool *pool, const struct lease_table *leases)
 {
 	return pool->plan.missing_pages == 0 && pool->segments[SEGMENT_FILLING] == 0 &&
-	       pool->segments[SEGMENT_DIRTY] == 0 && pool->waiting == 0 &&
+	       pool->segments[SEGMENT_DIRTY] == 0 && pool->stranded == 0 && pool->waiting == 0 &&
 	       reconcile_get_returning(pool, leases) == 0;
 }
 
@@ -805,6 +805,12 @@ static void set_message(struct reconcile *reconcile, struct pool *pool)
 	}
 	/* Until the next start: it is to be seen. */
 	snprintf(pool->message, sizeof pool->message, "%s", pool->alarm);
+	if (pool->stranded > 0)
+		snprintf(pool->message, sizeof pool->message,
+			"%" PRIu64
+			" segments of leases that came to nothing cannot be renamed back; tried again "
+			"every second",
+			pool->stranded);
 	if (pool->plan.short_pages == 0)
 		return;
 	size_format_exact(pool->config.page_size, page);
@@ -873,6 +879,8 @@ static bool is_lesson_first(struct reconcile *reconcile, struct pool *pool)
 static void look_at_pool(struct reconcile *reconcile, struct pool *pool)
 {
 	pool_sweep(pool);
+	if (pool->stranded > 0 && pool_take_back(pool) > 0)
+		want_tick(reconcile, RETRY_MS);
 	discard_unfit(reconcile, pool);
 	make_plan(reconcile, pool);
 	if (!reconcile->has_leftovers) {

@@ -461,7 +461,8 @@ static int grant_one(struct requests *requests, struct pool_segment *segment, st
 	r = handoff_watch(requests->handoff, lease, copy_fd(pidfd));
 	if (r < 0) { /* no memory for a watch: nobody has seen it, so it goes back as it came */
 		lease_drop_segment(requests->leases, lease, segment);
-		pool_set_state(segment, SEGMENT_DIRTY);
+		if (pool_set_state(segment, SEGMENT_DIRTY) < 0)
+			pool_strand(segment);
 		lease_end(requests->leases, lease);
 		handoff_drop_token(draft, pool);
 		return r;

@@ -223,6 +223,51 @@ static void test_grant_of_what_vanished(void **state)
 	die(&hpzd);
 }
 
+/* The rename back fails, too: named, counted, and done as soon as it can be; or by the next hpzd. */
+static void test_grant_fails_twice(void **state)
+{
+	for (int death = 0; death < 2; death++) {
+		struct hpzd hpzd;
+		struct lease draft = {0}, *lease = NULL;
+		uint64_t given[] = {4, 4};
+		char name[SEGMENT_NAME_MAX], taken[SEGMENT_NAME_MAX];
+		struct pool_segment *segments[2];
+
+		put_clean(2, 4);
+		start(&hpzd);
+		struct pool_class *class = CONTAINER_OF(hpzd.pool->classes.next, struct pool_class, link);
+		struct list *first = class->segments[SEGMENT_CLEAN].next;
+		segments[0] = CONTAINER_OF(first, struct pool_segment, link);
+		segments[1] = CONTAINER_OF(first->next, struct pool_segment, link);
+		pool_get_segment_name(segments[1], name);
+		assert_int_equal(segment_unlink(&hpzd.pool->dirs, SEGMENT_CLEAN, name), 0);
+		snprintf(taken, sizeof taken, "%" PRIu64 ".1", segments[0]->id);
+		store_put(dir, "dirty", taken, 1, 1);
+		assert_int_equal(lease_grant(&hpzd.leases, &draft, segments, given, 2, &lease), -ENOENT);
+		assert_true(segments[0]->state == SEGMENT_LEASED && segments[0]->is_stranded);
+		assert_int_equal(hpzd.pool->stranded, 1);
+		assert_int_equal(hpzd.pool->pages[SEGMENT_LEASED], 4);
+		assert_int_equal(pool_take_back(hpzd.pool), 1);
+		pool_forget(segments[1]);
+		uint64_t id = segments[0]->lease;
+		if (death) {
+			die(&hpzd);
+			start(&hpzd);
+			const struct lease *unknown = lease_find(&hpzd.leases, id);
+			assert_true(unknown && unknown->is_unknown && unknown->segments_out == 1);
+			die(&hpzd);
+			continue;
+		}
+		assert_int_equal(segment_unlink(&hpzd.pool->dirs, SEGMENT_DIRTY, taken), 0);
+		assert_int_equal(pool_take_back(hpzd.pool), 0);
+		assert_int_equal(segments[0]->state, SEGMENT_DIRTY);
+		assert_false(segments[0]->is_stranded);
+		assert_int_equal(hpzd.pool->segments[SEGMENT_LEASED], 0);
+		assert_int_equal(pool_discard(segments[0]), 0);
+		die(&hpzd);
+	}
+}
+
 /* ---- everything comes back after a restart ---- */
 
 static void make_full_draft(struct lease *ret_draft)
@@ -824,6 +869,7 @@ int main(void)
 		TEST(test_grant),
 		TEST(test_grant_without_journal),
 		TEST(test_grant_of_what_vanished),
+		TEST(test_grant_fails_twice),
 		TEST(test_restart),
 		TEST(test_states_come_back),
 		TEST(test_half_returned),
