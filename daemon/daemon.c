@@ -240,6 +240,7 @@ static void on_record(enum journal_type type, const void *payload, size_t bytes,
 	lease_read_record(&daemon->leases, type, payload, bytes);
 	reconcile_read_record(&daemon->reconcile, type, payload, bytes);
 	prover_read_record(daemon->prover, type, payload, bytes);
+	orphan_read_record(handoff_get_orphans(daemon->handoff), type, payload, bytes);
 }
 
 static void on_leased(struct pool_segment *segment, void *user)
@@ -287,6 +288,9 @@ static int adopt(struct daemon *daemon)
 	prover_set_journal(daemon->prover, daemon->journal);
 	if (r >= 0)
 		r = lease_finish_adoption(&daemon->leases, daemon->journal);
+	if (r >= 0)
+		orphan_finish_adoption(
+			handoff_get_orphans(daemon->handoff), &daemon->leases, daemon->journal);
 	LIST_FOR_EACH (pos, &daemon->stores) {
 		if (r >= 0)
 			r = handoff_adopt_outs(

@@ -604,11 +604,14 @@ static void settle_unlinked(struct handoff_lease *hl, const struct worker_done *
 	if (fd >= 0 && is_held) {
 		hl->orphaned += done->allocated;
 		orphan_add_take(hl->handoff->orphans, lease, segment, done, steal_fd(&fd));
-	} else if (fd < 0) {
-		log_warning("pool %s: segment %" PRIu64 " of lease %" PRIu64
-			    " is unlinked, and nothing here can tell whether somebody holds its %" PRIu64
-			    " pages",
-			segment->pool->name, segment->id, lease->id, segment->allocated);
+	} else {
+		orphan_cancel(hl->handoff->orphans, lease, segment);
+		if (fd < 0)
+			log_warning(
+				"pool %s: segment %" PRIu64 " of lease %" PRIu64
+				" is unlinked, and nothing here can tell whether somebody holds its %" PRIu64
+				" pages",
+				segment->pool->name, segment->id, lease->id, segment->allocated);
 	}
 	close_fd(fd);
 	lease_drop_segment(hl->handoff->leases, lease, segment);
@@ -673,6 +676,8 @@ static void give_to_kernel(struct handoff_lease *hl, size_t index, bool can_tell
 	equip(hl, job, segment);
 	pool_get_segment_name(segment, job->wire.name);
 	hl->orphan_fd = fd;
+	/* Its name may go at any moment now, with or without us. */
+	orphan_announce(hl->handoff->orphans, hl->lease, segment);
 	crew_submit(hl->handoff->crew, job);
 }
 
@@ -767,6 +772,7 @@ static void take_back(struct handoff_lease *hl, size_t index, const struct proof
 		log_warning("lease %" PRIu64 " (%s): its holder took %" PRIu64
 			    " pages more than it was given",
 			hl->lease->id, hl->lease->label, segment->allocated - segment->pages);
+	orphan_cancel(hl->handoff->orphans, hl->lease, segment);
 	int r = pool_set_state(segment, SEGMENT_DIRTY);
 	if (r < 0) {
 		log_error("segment %" PRIu64 " cannot be taken back: %s", segment->id, strerror(-r));
@@ -856,6 +862,7 @@ static void forget_vanished(struct handoff_lease *hl, size_t index)
 	struct pool_segment *segment = hl->lease->segments[index];
 	log_error("segment %" PRIu64 " of lease %" PRIu64 " has vanished from %s", segment->id, hl->lease->id,
 		segment->pool->store->path);
+	orphan_cancel(hl->handoff->orphans, hl->lease, segment);
 	lease_drop_segment(hl->handoff->leases, hl->lease, segment);
 	pool_forget(segment);
 	look(hl);

@@ -18,14 +18,15 @@
 #include "util.h"
 
 enum journal_type {
-	JOURNAL_LEASE = 1, /* journal_lease, followed by `segments` journal_segment */
-	JOURNAL_STATE = 2, /* journal_state */
-	JOURNAL_OWNER = 3, /* journal_owner */
-	JOURNAL_END = 4,   /* journal_end: lease is closed and none of its segments is leased any more */
-	JOURNAL_RAISE = 5, /* journal_raise */
-	JOURNAL_RANGE = 6, /* journal_range */
-	JOURNAL_FACTS = 7, /* journal_facts */
-	JOURNAL_WEAK = 8,  /* journal_weak */
+	JOURNAL_LEASE = 1,  /* journal_lease, followed by `segments` journal_segment */
+	JOURNAL_STATE = 2,  /* journal_state */
+	JOURNAL_OWNER = 3,  /* journal_owner */
+	JOURNAL_END = 4,    /* journal_end: lease is closed and none of its segments is leased any more */
+	JOURNAL_RAISE = 5,  /* journal_raise */
+	JOURNAL_RANGE = 6,  /* journal_range */
+	JOURNAL_FACTS = 7,  /* journal_facts */
+	JOURNAL_WEAK = 8,   /* journal_weak */
+	JOURNAL_ORPHAN = 9, /* journal_orphan */
 };
 
 #define JOURNAL_SEGMENTS_MAX 253
@@ -124,6 +125,25 @@ struct journal_weak {
 	uint32_t size;
 	int32_t node;
 	uint64_t page_size;
+};
+
+/*
+ * A segment whose name is about to go, or gone, while somebody may hold its pages. Lease, segment, page size
+ * and node together say which; a later record of the same one replaces it.
+ */
+struct journal_orphan {
+	uint32_t size;
+	int32_t node;
+	uint64_t lease;
+	uint64_t segment;
+	uint64_t page_size;
+	uint64_t pages; /* 0: it is none any more */
+	uint64_t asked;
+	uint64_t granted_boot_ns;
+	uint32_t uid;
+	uint32_t reserved;
+	char label[128];
+	char pool[64];
 };
 
 struct journal;

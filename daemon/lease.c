@@ -329,6 +329,7 @@ void lease_read_record(struct lease_table *table, enum journal_type type, const 
 	case JOURNAL_RAISE:
 	case JOURNAL_FACTS:
 	case JOURNAL_WEAK:
+	case JOURNAL_ORPHAN:
 		break;
 	}
 }

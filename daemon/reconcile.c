@@ -592,6 +592,7 @@ static void write_all(struct journal *journal, void *user)
 {
 	struct reconcile *reconcile = user;
 	lease_write_all(journal, reconcile->leases);
+	orphan_write_all(handoff_get_orphans(reconcile->handoff), journal);
 	prover_write_all(reconcile->prover, journal);
 	for (size_t i = 0; i < reconcile->pool_count; i++) {
 		const struct pool *pool = reconcile->pools[i];
@@ -665,6 +666,36 @@ static bool may_raise(const struct reconcile *reconcile, const struct pool *pool
 		return false;
 	return pool->config.raise && !pool->is_draining && !pool->is_raising &&
 	       now_ns(reconcile) >= pool->raise_retry_ns;
+}
+
+static uint64_t count_ours(const struct reconcile *reconcile, const struct pool *pool)
+{
+	uint64_t pages = 0;
+	for (size_t i = 0; i < reconcile->pool_count; i++) {
+		const struct pool *other = reconcile->pools[i];
+		if (other->config.node == pool->config.node &&
+			other->config.page_size == pool->config.page_size)
+			pages += pool_get_total(other);
+	}
+	return pages;
+}
+
+/* Of an earlier hpzd. Orphans we still look at are not ours: what we know of them may be seconds old. Ours
+ * first, then the counters: what is taken in between is unseen, which ends nothing early. */
+static void look_at_orphans(struct reconcile *reconcile, struct pool *pool)
+{
+	struct orphans *orphans = handoff_get_orphans(reconcile->handoff);
+	struct host_counters kernel;
+	uint64_t holes, grown;
+	if (!orphan_has_recovered(orphans, pool))
+		return;
+	pool_count_holders(pool, &holes, &grown);
+	uint64_t ours = count_ours(reconcile, pool);
+	uint64_t delay_ms = RETRY_MS;
+	if (host_get_counters(reconcile->host, pool->config.node, pool->config.page_size, &kernel) == 0)
+		delay_ms = orphan_reconcile(orphans, pool, ours, &kernel);
+	if (delay_ms != UINT64_MAX)
+		want_tick(reconcile, delay_ms);
 }
 
 /*
@@ -883,6 +914,7 @@ static void look_at_pool(struct reconcile *reconcile, struct pool *pool)
 		want_tick(reconcile, RETRY_MS);
 	discard_unfit(reconcile, pool);
 	make_plan(reconcile, pool);
+	look_at_orphans(reconcile, pool);
 	if (!reconcile->has_leftovers) {
 		bool may_create = !pool->is_draining && !is_lesson_first(reconcile, pool);
 		if (pool->is_draining)
@@ -927,7 +959,9 @@ static void look(struct reconcile *reconcile)
 	if (reconcile->is_marked)
 		want_tick(reconcile, 1);
 	set_levels(reconcile);
-	if (journal_wants_compaction(reconcile->journal, lease_get_journal_bytes(reconcile->leases)))
+	uint64_t live_bytes = lease_get_journal_bytes(reconcile->leases) +
+			      orphan_get_journal_bytes(handoff_get_orphans(reconcile->handoff));
+	if (journal_wants_compaction(reconcile->journal, live_bytes))
 		journal_compact(reconcile->journal, write_all, reconcile);
 	reconcile->callbacks.settled(reconcile->callbacks.user);
 }
@@ -1120,13 +1154,6 @@ void reconcile_start(struct reconcile *reconcile, struct journal *journal, const
 	int r = journal_compact(journal, write_all, reconcile);
 	if (r < 0)
 		log_warning("journal: cannot be compacted: %s", strerror(-r));
-	for (size_t i = 0; i < reconcile->pool_count; i++) {
-		const struct pool *pool = reconcile->pools[i];
-		struct host_counters kernel;
-		if (host_get_counters(reconcile->host, pool->config.node, pool->config.page_size, &kernel) ==
-			0)
-			orphan_say_unknown(pool, &kernel);
-	}
 	uv_prepare_start(&reconcile->prepare, on_prepare);
 	check_leftovers(reconcile);
 	calibrate(reconcile);

@@ -103,7 +103,7 @@ static void report_orphan(const struct orphan *orphan, struct hpz_wire_lease_rec
 		.uid = orphan->uid,
 	};
 	proto_set_text(record->label, sizeof record->label, orphan->label);
-	proto_set_text(record->reason, sizeof record->reason, proof_get_reason_text(orphan->reason));
+	proto_set_text(record->reason, sizeof record->reason, orphan_get_reason_text(orphan));
 }
 
 /* Those of one lease have one id, so a page ends between two ids if it can. */

@@ -2,6 +2,7 @@
 """reuse = never: memory goes back to the kernel; what names or pins keep of it is counted until it is let go."""
 import os
 import sys
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "lib"))
 from hpztest import host  # noqa: E402
@@ -46,6 +47,37 @@ class Never(HpzTest):
             self.assertIn("orphaned", hpzctl("leases").stdout)
         wait_until("the kernel has them back", lambda: get_pool()["orphan_pages"] == 0)
         self.wait_idle()
+
+    def check_across(self, death):
+        """Its owner's, counted and told of as before; gone when the kernel has the pages."""
+        with Hold("--size", 8 * MIB, "--label", "pinned") as holder:
+            holder.call("pin", 0)
+            holder.call("close")
+            hpzctl("release", holder.id)
+            self.wait_ended(holder.id)
+            before, = hpzctl_json("leases")["orphans"]
+            for _ in range(2):
+                death()
+                after, = hpzctl_json("leases")["orphans"]
+                for key in ("id", "label", "size", "uid"):
+                    self.assertEqual(after[key], before[key], key)
+                self.assertIn("restarted", after["reason"])
+                self.assertEqual((get_pool()["orphans"], get_pool()["orphan_pages"]), (1, 4))
+            time.sleep(10)
+            self.assertEqual(get_pool()["orphan_pages"], 4, "forgotten while it is held")
+        wait_until("the kernel has them back", lambda: get_pool()["orphan_pages"] == 0)
+        self.wait_idle()
+        death()
+        self.assertEqual(get_pool()["orphans"], 0)
+
+    def test_across_a_restart(self):
+        self.check_across(self.service.restart)
+
+    def test_across_a_death(self):
+        def kill():
+            self.service.kill()
+            self.service.start()
+        self.check_across(kill)
 
     def test_name(self):
         """A held name keeps nothing: the file is cut first."""

@@ -120,6 +120,147 @@ static void test_look_that_fails(void **state)
 	assert_true(orphan->attempts >= 2 || orphan->job);
 }
 
+/* ---- the journal ---- */
+
+#define BOOT_ID "01234567-89ab-cdef-0123-456789abcdef"
+
+static char dir[TEMP_PATH];
+
+static void read_record(enum journal_type type, const void *payload, size_t bytes, void *user)
+{
+	orphan_read_record(orphans, type, payload, bytes);
+}
+
+static struct journal *open_journal(const struct lease_table *leases)
+{
+	struct journal *journal = NULL;
+
+	assert_int_equal(journal_open(dir, BOOT_ID, read_record, NULL, NULL, &journal), 0);
+	orphan_finish_adoption(orphans, leases, journal);
+	return journal;
+}
+
+/* hpzd dies; the next one reads what there is. */
+static struct journal *restart(struct journal *journal, const struct lease_table *leases)
+{
+	journal_close(journal);
+	assert_int_equal(tear_down(NULL), 0);
+	assert_int_equal(set_up(NULL), 0);
+	return open_journal(leases);
+}
+
+static const struct orphan *get_first(void)
+{
+	return CONTAINER_OF(orphan_get_list(orphans)->next, const struct orphan, link);
+}
+
+static void write_compacted(struct journal *journal, void *user)
+{
+	orphan_write_all(orphans, journal);
+}
+
+/* The looks at the kernel are a second and more apart. */
+static void look_at(const struct pool *pool, uint64_t ours, uint64_t in_use)
+{
+	struct host_counters kernel = {.nr = in_use + 5, .free = 5};
+
+	LIST_FOR_EACH (pos, (struct list *)orphan_get_list(orphans))
+		ORPHAN_OF(pos)->due_ns = 0;
+	orphan_reconcile(orphans, pool, ours, &kernel);
+}
+
+static void test_restart(void **state)
+{
+	struct pool two = {.name = "two", .config.page_size = (uint64_t)2 << 20},
+		    other_size = {.name = "one", .config.page_size = (uint64_t)1 << 30};
+	struct lease_table leases;
+	uint32_t files;
+
+	temp_make(dir);
+	assert_int_equal(lease_init_table(&leases), 0);
+	struct journal *journal = open_journal(&leases);
+	close_fd(add("two", 12, 1000, 4, PROOF_PIN));
+	close_fd(add("two", 13, 1001, 2, PROOF_OPEN));
+	for (int death = 0; death < 3; death++) {
+		journal = restart(journal, &leases);
+		assert_int_equal(orphan_get_pages(orphans, &two, &files), 6);
+		assert_int_equal(files, 2);
+		assert_int_equal(orphan_get_bytes(orphans, 1000), (uint64_t)8 << 20);
+		assert_int_equal(orphan_get_bytes(orphans, 1001), (uint64_t)4 << 20);
+		assert_int_equal(get_first()->lease, 12);
+		assert_string_equal(get_first()->label, "vm");
+		assert_string_equal(
+			orphan_get_reason_text(get_first()), "not known any more: hpzd was restarted");
+		assert_true(orphan_has_recovered(orphans, &two));
+		assert_false(orphan_has_recovered(orphans, &other_size));
+		assert_int_equal(journal_compact(journal, write_compacted, NULL), 0);
+	}
+	/* Pages of others, or all of ours: nothing ends. */
+	for (int i = 0; i < 4; i++) {
+		look_at(&two, 10, 16);
+		look_at(&other_size, 0, 0);
+	}
+	assert_int_equal(orphan_get_pages(orphans, &two, NULL), 6);
+	/* No more than three are left: that of 4 has lost some, together they have three, and a single look
+	 * says nothing. */
+	look_at(&two, 10, 10);
+	look_at(&two, 10, 13);
+	look_at(&two, 10, 10);
+	assert_int_equal(orphan_get_pages(orphans, &two, &files), 3);
+	assert_int_equal(files, 2);
+	assert_int_equal(orphan_get_bytes(orphans, 1000), (uint64_t)6 << 20);
+	assert_int_equal(orphan_get_bytes(orphans, 1001), (uint64_t)4 << 20);
+	look_at(&two, 12, 10);
+	assert_int_equal(orphan_get_pages(orphans, &two, &files), 3);
+	look_at(&two, 10, 10);
+	assert_int_equal(orphan_get_pages(orphans, &two, &files), 0);
+	assert_int_equal(files, 0);
+	/* Also for the next one. */
+	journal = restart(journal, &leases);
+	assert_int_equal(orphan_get_pages(orphans, &two, &files), 0);
+	assert_int_equal(files, 0);
+	journal_close(journal);
+	lease_deinit_table(&leases);
+	temp_remove(dir);
+}
+
+/* Announced, and then: dead before the name went, dead after it, or nobody held it. */
+static void test_announced(void **state)
+{
+	struct pool two = {.name = "two", .config.page_size = (uint64_t)2 << 20};
+	struct pool_segment segment = {.pool = &two, .id = 77, .allocated = 3};
+	struct pool_segment *segments[] = {&segment};
+	struct lease lease = {.id = 5, .label = "vm", .segments = segments, .segment_count = 1};
+	struct lease_table leases;
+
+	temp_make(dir);
+	assert_int_equal(lease_init_table(&leases), 0);
+	struct journal *journal = open_journal(&leases);
+	orphan_announce(orphans, &lease, &segment);
+	orphan_announce(orphans, &lease, &segment);
+	assert_int_equal(orphan_get_pages(orphans, &two, NULL), 0);
+	assert_int_equal(journal_compact(journal, write_compacted, NULL), 0);
+	/* In nobody's books any more, and perhaps the kernel's: the count of the others is not about it. */
+	assert_int_equal(orphan_reconcile(orphans, &two, 3, &(struct host_counters){0}), UINT64_MAX);
+	journal = restart(journal, &leases);
+	assert_int_equal(orphan_get_pages(orphans, &two, NULL), 3);
+	/* The name is there: a lease has it. */
+	list_append(&leases.hash[5], &lease.hash_link);
+	journal = restart(journal, &leases);
+	assert_int_equal(orphan_get_pages(orphans, &two, NULL), 0);
+	list_remove(&lease.hash_link);
+	journal = restart(journal, &leases);
+	assert_int_equal(orphan_get_pages(orphans, &two, NULL), 0);
+	orphan_announce(orphans, &lease, &segment);
+	orphan_cancel(orphans, &lease, &segment);
+	orphan_cancel(orphans, &lease, &segment);
+	journal = restart(journal, &leases);
+	assert_int_equal(orphan_get_pages(orphans, &two, NULL), 0);
+	journal_close(journal);
+	lease_deinit_table(&leases);
+	temp_remove(dir);
+}
+
 static void test_free_closes(void **state)
 {
 	int reader = add("two", 5, 0, 3, PROOF_OPEN);
@@ -135,6 +276,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_counts, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_look_that_fails, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_restart, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_announced, set_up, tear_down),
 		cmocka_unit_test_setup(test_free_closes, set_up),
 	};
 

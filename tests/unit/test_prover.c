@@ -89,32 +89,6 @@ static void test_many_page_sizes(void **state)
 	assert_true(prover_needs_page(prover, PAGE << 19));
 }
 
-static void on_later(uv_timer_t *timer)
-{
-	uv_stop(timer->loop);
-}
-
-/* The helper dies over it: that is told, and tried again later. */
-static void test_lesson_that_fails(void **state)
-{
-	struct segment_store store = {
-		.page_size = PAGE, .format_fd = open("/", O_RDONLY | O_CLOEXEC), .workers_fd = -1};
-	static uv_timer_t timer;
-
-	prover_learn(prover, &store);
-	assert_int_equal(prover_get_lesson(prover, PAGE), PROVER_LESSON_RUNNING);
-	uv_timer_init(&loop, &timer);
-	uv_timer_start(&timer, on_later, 300, 0);
-	uv_run(&loop, UV_RUN_DEFAULT);
-	uv_close((uv_handle_t *)&timer, NULL);
-	assert_int_equal(changes, 1);
-	assert_int_equal(prover_get_lesson(prover, PAGE), PROVER_LESSON_DUE);
-	/* Not at once. */
-	prover_learn(prover, &store);
-	assert_int_equal(prover_get_lesson(prover, PAGE), PROVER_LESSON_DUE);
-	close_fd(store.format_fd);
-}
-
 static void run_lesson(const struct segment_store *store)
 {
 	unsigned before = changes;
@@ -123,6 +97,20 @@ static void run_lesson(const struct segment_store *store)
 	assert_int_equal(prover_get_lesson(prover, PAGE), PROVER_LESSON_RUNNING);
 	while (changes == before)
 		uv_run(&loop, UV_RUN_ONCE);
+}
+
+/* The helper dies over it: that is told, and tried again later. */
+static void test_lesson_that_fails(void **state)
+{
+	struct segment_store store = {
+		.page_size = PAGE, .format_fd = open("/", O_RDONLY | O_CLOEXEC), .workers_fd = -1};
+
+	run_lesson(&store);
+	assert_int_equal(prover_get_lesson(prover, PAGE), PROVER_LESSON_DUE);
+	/* Not at once. */
+	prover_learn(prover, &store);
+	assert_int_equal(prover_get_lesson(prover, PAGE), PROVER_LESSON_DUE);
+	close_fd(store.format_fd);
 }
 
 static void test_lesson_goes_on(void **state)

@@ -1,7 +1,7 @@
 """hpzd's journal as a stranger would write it: daemon/journal.c says what a record is."""
 import struct
 
-LEASE, STATE, OWNER, END, RAISE, RANGE, FACTS, WEAK = range(1, 9)
+LEASE, STATE, OWNER, END, RAISE, RANGE, FACTS, WEAK, ORPHAN = range(1, 10)
 _HEAD = struct.Struct("<IIHHI36sI")  # length, crc, version, type, reserved, boot id, reserved
 
 
