@@ -7,13 +7,17 @@
 #include "books.h"
 #include "log.h"
 
-#define SLICE_FILES    128 /* some 4 us each (6.18): half a millisecond; walking 10,000 takes 0.1 */
+#define SLICE_FILES 128 /* some 4 us each (6.18): half a millisecond; walking 10,000 takes 0.1 */
+#define SLICE_NAMES 512
+#define SLICE_LINKS 8 /* each looks for its lease among all: 100 us of 10,000 */
+/* Not 0: libuv (1.44) runs a timer that is due at once in the same turn, and nobody is served between two. */
+#define PAUSE_MS       1
 #define SECOND_LOOK_MS 300
 #define REMOVE_MS      10000 /* of one name, by a helper that a client may hold up */
 
 /* What a look goes through, in this order. */
 enum step {
-	STEP_NAMES,   /* directories against memory: one state of one pool a slice */
+	STEP_NAMES,   /* directories against memory */
 	STEP_FILES,   /* every file of a pool */
 	STEP_LEASES,  /* memory against itself */
 	STEP_JOURNAL, /* leases against the journal, which a thread reads */
@@ -37,6 +41,9 @@ struct books_run {
 	enum step step;
 	size_t pool; /* of this step */
 	enum segment_state state;
+	bool has_begun;            /* with the kernel's counters of a pool */
+	uint64_t in_use, vanished; /* of it: pages for the kernel then; of files that a helper unlinks */
+	DIR *scan;                 /* of the directory of that state; NULL: not begun */
 	struct list *store;
 	uint64_t stamp;
 	struct books_list first, now;
@@ -54,7 +61,6 @@ struct books_run {
 	uint64_t journal_bytes;
 	char boot_id[37];
 	struct lease_table shadow;
-	int error;
 
 	/* repair */
 	bool is_confirmed, is_compacted;
@@ -201,53 +207,43 @@ void books_look(struct books *books)
 
 /* ---- names ---- */
 
-struct names {
-	struct books_run *run;
-	struct pool *pool;
-	struct pool_segment **segments; /* of this state, by id */
-	size_t count;
-};
-
-static int compare_segments(const void *a, const void *b)
+static void check_name(struct books_run *run, const struct pool *pool, const char *text)
 {
-	const struct pool_segment *x = *(struct pool_segment *const *)a,
-				  *y = *(struct pool_segment *const *)b;
-	return (x->id > y->id) - (x->id < y->id);
-}
-
-static struct pool_segment *find_named(const struct names *names, const char *text)
-{
-	struct segment_name name;
-	char exact[SEGMENT_NAME_MAX];
-	if (segment_parse_name(text, &name) < 0)
-		return NULL;
-	struct pool_segment wanted = {.id = name.id}, *pointer = &wanted;
-	struct pool_segment **found = names->count == 0 ? NULL
-							: bsearch(&pointer, names->segments, names->count,
-								  sizeof *names->segments, compare_segments);
-	if (!found)
-		return NULL;
-	pool_get_segment_name(*found, exact);
-	return strcmp(exact, text) == 0 ? *found : NULL;
-}
-
-static int on_name(const char *text, void *user)
-{
-	struct names *names = user;
-	struct books_run *run = names->run;
-	struct pool_segment *segment = find_named(names, text);
-	if (segment) {
-		segment->stamp = run->stamp;
-		return 0;
-	}
 	const char *state = segment_get_state_name(run->state);
 	char key[SEGMENT_NAME_MAX + 32];
+	if (pool_find_named(pool, run->state, text))
+		return;
+	/* Read some time ago, in one go with others. */
+	if (faccessat(pool->dirs.fds[run->state], text, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+		return;
 	snprintf(key, sizeof key, "%s/%.100s", state, text);
-	struct books_finding *finding = add_finding(run, HPZ_FINDING_FOREIGN, HPZ_SEVERITY_DIFFERENCE,
-		names->pool, key, "%s/%.200s is in no book of hpzd", state, text);
-	finding->dir = names->pool->dirs.fds[run->state];
+	struct books_finding *finding = add_finding(run, HPZ_FINDING_FOREIGN, HPZ_SEVERITY_DIFFERENCE, pool,
+		key, "%s/%.200s is in no book of hpzd", state, text);
+	finding->dir = pool->dirs.fds[run->state];
 	snprintf(finding->name, sizeof finding->name, "%s", text);
-	return 0;
+}
+
+/* Names that have no segment; segments that have no name show when their files are looked at. A slice of one
+ * state of one pool. True: that was all of it. */
+static bool check_some_names(struct books_run *run, const struct pool *pool)
+{
+	const char *state = segment_get_state_name(run->state);
+	if (!run->scan)
+		run->scan = segment_start_scan(&pool->dirs, run->state);
+	if (!run->scan) {
+		add_finding(run, HPZ_FINDING_MISSING, HPZ_SEVERITY_DIFFERENCE, pool, state,
+			"%s/ cannot be read: %s", state, strerror(errno));
+		return true;
+	}
+	for (unsigned i = 0; i < SLICE_NAMES; i++) {
+		const char *text = segment_scan_next(run->scan);
+		if (!text) {
+			closedir(steal_pointer(&run->scan));
+			return true;
+		}
+		check_name(run, pool, text);
+	}
+	return false;
 }
 
 static void report_missing(struct books_run *run, const struct pool_segment *segment)
@@ -260,40 +256,6 @@ static void report_missing(struct books_run *run, const struct pool_segment *seg
 		segment->pool, key, "%s/%s is gone, but hpzd counts its %" PRIu64 " pages", state, name,
 		segment->allocated);
 	finding->segment = segment->id;
-}
-
-/* One state of one pool: directory and list are read with nothing in between. */
-static void check_names(struct books_run *run, struct pool *pool)
-{
-	struct names names = {.run = run, .pool = pool};
-	size_t at = 0;
-	_cleanup_free_ struct pool_segment **segments =
-		calloc(MAX(pool->segments[run->state], 1u), sizeof *segments);
-	if (!segments)
-		return;
-	POOL_FOR_EACH (pos, pool) {
-		struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
-		LIST_FOR_EACH (entry, &class->segments[run->state]) {
-			if (at < pool->segments[run->state])
-				segments[at++] = CONTAINER_OF(entry, struct pool_segment, link);
-		}
-	}
-	qsort(segments, at, sizeof *segments, compare_segments);
-	names.segments = segments;
-	names.count = at;
-	run->stamp = ++next_stamp;
-	int r = segment_scan(&pool->dirs, run->state, on_name, &names);
-	if (r < 0) {
-		add_finding(run, HPZ_FINDING_MISSING, HPZ_SEVERITY_DIFFERENCE, pool,
-			segment_get_state_name(run->state), "%s/ cannot be read: %s",
-			segment_get_state_name(run->state), strerror(-r));
-		return;
-	}
-	for (size_t i = 0; i < at; i++) {
-		if (segments[i]->stamp != run->stamp)
-			report_missing(run, segments[i]);
-	}
-	run->segments += at;
 }
 
 /* ---- files ---- */
@@ -360,8 +322,13 @@ static void check_file(struct books_run *run, struct pool_segment *segment)
 	struct segment_stat st;
 	pool_get_segment_name(segment, name);
 	snprintf(key, sizeof key, "%s/%s", segment_get_state_name(segment->state), name);
-	if (segment_stat_at(segment->pool->store, &segment->pool->dirs, segment->state, name, &st) < 0)
-		return; /* STEP_NAMES has said so */
+	run->segments++;
+	int r = segment_stat_at(segment->pool->store, &segment->pool->dirs, segment->state, name, &st);
+	if (r < 0) {
+		/* A helper unlinks it right now: the second look will not find it any more. */
+		report_missing(run, segment);
+		return;
+	}
 	if (segment->state == SEGMENT_LEASED) {
 		check_leased_file(run, segment, key, &st);
 		pool_refresh(segment); /* what its holder punches or takes is no difference */
@@ -396,27 +363,33 @@ static bool check_some_files(struct books_run *run, struct pool *pool)
 
 /* ---- leases ---- */
 
+static const char *format_lease(uint64_t id, char ret_key[64])
+{
+	snprintf(ret_key, 64, "lease %" PRIu64, id);
+	return ret_key;
+}
+
 static void check_lease(struct books_run *run, const struct lease *lease)
 {
 	size_t out = 0;
 	char key[64];
-	snprintf(key, sizeof key, "lease %" PRIu64, lease->id);
 	for (size_t i = 0; i < lease->segment_count; i++) {
 		const struct pool_segment *segment = lease->segments[i];
 		if (!segment)
 			continue;
 		out++;
 		if (segment->lease != lease->id || segment->index != i || segment->state != SEGMENT_LEASED)
-			add_finding(run, HPZ_FINDING_COUNTS, HPZ_SEVERITY_DIFFERENCE, segment->pool, key,
+			add_finding(run, HPZ_FINDING_COUNTS, HPZ_SEVERITY_DIFFERENCE, segment->pool,
+				format_lease(lease->id, key),
 				"lease %" PRIu64 " has segment %" PRIu64
 				", which is %s and of lease %" PRIu64,
 				lease->id, segment->id, segment_get_state_name(segment->state),
 				segment->lease);
 	}
 	if (out != lease->segments_out)
-		add_finding(run, HPZ_FINDING_COUNTS, HPZ_SEVERITY_DIFFERENCE, NULL, key,
-			"lease %" PRIu64 " counts %zu segments, but has %zu", lease->id, lease->segments_out,
-			out);
+		add_finding(run, HPZ_FINDING_COUNTS, HPZ_SEVERITY_DIFFERENCE, NULL,
+			format_lease(lease->id, key), "lease %" PRIu64 " counts %zu segments, but has %zu",
+			lease->id, lease->segments_out, out);
 }
 
 static void check_leases(struct books_run *run)
@@ -446,25 +419,18 @@ static void read_journal_record(enum journal_type type, const void *payload, siz
 	lease_read_record(user, type, payload, bytes);
 }
 
-/* In a thread: nothing of hpzd's state is touched. */
-static void read_journal(uv_work_t *work)
-{
-	struct books_run *run = work->data;
-	run->error = journal_read(
-		run->journal_fd, run->journal_bytes, run->boot_id, read_journal_record, &run->shadow);
-}
-
 static void compare_lease(struct books_run *run, struct expected *expected)
 {
 	const struct lease *lease = lease_find(&run->shadow, expected->id);
 	char key[64];
-	snprintf(key, sizeof key, "lease %" PRIu64, expected->id);
 	if (!lease)
-		add_finding(run, HPZ_FINDING_JOURNAL, HPZ_SEVERITY_DIFFERENCE, NULL, key,
-			"lease %" PRIu64 " is not in the journal", expected->id);
+		add_finding(run, HPZ_FINDING_JOURNAL, HPZ_SEVERITY_DIFFERENCE, NULL,
+			format_lease(expected->id, key), "lease %" PRIu64 " is not in the journal",
+			expected->id);
 	else if (lease->uid != expected->uid || lease->pid != expected->pid ||
 		 (uint32_t)lease->state != expected->state)
-		add_finding(run, HPZ_FINDING_JOURNAL, HPZ_SEVERITY_DIFFERENCE, NULL, key,
+		add_finding(run, HPZ_FINDING_JOURNAL, HPZ_SEVERITY_DIFFERENCE, NULL,
+			format_lease(expected->id, key),
 			"lease %" PRIu64 " is uid %" PRIu32 "'s, of process %" PRId32 " and in state %" PRIu32
 			", but for the journal uid %" PRIu32 "'s, of process %" PRId32
 			" and in state %" PRIu32,
@@ -472,7 +438,8 @@ static void compare_lease(struct books_run *run, struct expected *expected)
 			(uint32_t)lease->state);
 	else if (expected->segment && lease->segment_count > 0 && lease->recorded &&
 		 lease->recorded[0].segment != expected->segment)
-		add_finding(run, HPZ_FINDING_JOURNAL, HPZ_SEVERITY_DIFFERENCE, NULL, key,
+		add_finding(run, HPZ_FINDING_JOURNAL, HPZ_SEVERITY_DIFFERENCE, NULL,
+			format_lease(expected->id, key),
 			"lease %" PRIu64 " has segment %" PRIu64 ", but for the journal %" PRIu64,
 			expected->id, expected->segment, lease->recorded[0].segment);
 }
@@ -491,18 +458,34 @@ static void compare_journal(struct books_run *run)
 	LIST_FOR_EACH (pos, &run->shadow.leases) {
 		struct expected wanted = {.id = LEASE_OF(pos)->id};
 		char key[64];
-		snprintf(key, sizeof key, "lease %" PRIu64, wanted.id);
 		if (run->expected_count > 0 &&
 			bsearch(&wanted, run->expected, run->expected_count, sizeof wanted, compare_expected))
 			continue;
-		add_finding(run, HPZ_FINDING_JOURNAL, HPZ_SEVERITY_DIFFERENCE, NULL, key,
+		add_finding(run, HPZ_FINDING_JOURNAL, HPZ_SEVERITY_DIFFERENCE, NULL,
+			format_lease(wanted.id, key),
 			"the journal has lease %" PRIu64 ", which hpzd does not know", wanted.id);
 	}
 }
 
+/* In a thread, and the comparison with it: 10,000 leases take some 10 ms. Nothing of hpzd's state is touched:
+ * until the answer the findings are the thread's. */
+static void read_journal(uv_work_t *work)
+{
+	struct books_run *run = work->data;
+	int r = journal_read(
+		run->journal_fd, run->journal_bytes, run->boot_id, read_journal_record, &run->shadow);
+	if (r < 0)
+		add_finding(run, HPZ_FINDING_JOURNAL, HPZ_SEVERITY_DIFFERENCE, NULL, "journal",
+			"the journal cannot be read: %s", strerror(-r));
+	else
+		compare_journal(run);
+	lease_deinit_table(&run->shadow);
+}
+
 static void free_journal(struct books_run *run)
 {
-	lease_deinit_table(&run->shadow);
+	if (run->shadow.hash)
+		lease_deinit_table(&run->shadow);
 	run->journal_fd = close_fd(run->journal_fd);
 	free(steal_pointer(&run->expected));
 }
@@ -512,6 +495,8 @@ static void free_run(struct books_run *run)
 	free_list(&run->first);
 	free_list(&run->now);
 	free(run->tokens);
+	if (run->scan)
+		closedir(run->scan);
 	free(run);
 }
 
@@ -519,11 +504,6 @@ static void on_journal_read(uv_work_t *work, int status)
 {
 	struct books_run *run = work->data;
 	struct books *books = run->books;
-	if (run->error < 0)
-		add_finding(run, HPZ_FINDING_JOURNAL, HPZ_SEVERITY_DIFFERENCE, NULL, "journal",
-			"the journal cannot be read: %s", strerror(-run->error));
-	else if (status == 0)
-		compare_journal(run);
 	free_journal(run);
 	if (books->is_stopping) {
 		books->run = NULL;
@@ -720,43 +700,80 @@ static void check_out(struct books_run *run)
 
 /* ---- the kernel ---- */
 
-static void check_kernel(struct books_run *run, struct pool *pool)
+/* What the kernel and workers change meanwhile is looked at again, a slice at a time. True: all was. */
+static bool refresh_some(struct books_run *run, struct pool *pool)
 {
-	const struct reconcile *reconcile = run->books->reconcile;
-	struct host_counters kernel;
-	uint64_t holes = 0, vanished = 0;
-	int r = host_get_counters(reconcile->host, pool->config.node, pool->config.page_size, &kernel);
-	if (r < 0) {
-		add_finding(run, HPZ_FINDING_KERNEL, HPZ_SEVERITY_DIFFERENCE, pool, "counters",
-			"the kernel's counters cannot be read: %s", strerror(-r));
-		return;
-	}
-	/* Counted between two looks at the kernel: what comes or goes meanwhile is in one of them. */
-	uint64_t in_use = kernel.nr - MIN(kernel.nr, kernel.free);
+	static const enum segment_state states[] = {SEGMENT_FILLING, SEGMENT_LEASED};
+	unsigned left = SLICE_FILES;
 	POOL_FOR_EACH (pos, pool) {
 		struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
-		LIST_FOR_EACH (entry, &class->segments[SEGMENT_FILLING])
-			pool_refresh(CONTAINER_OF(entry, struct pool_segment, link));
+		for (size_t i = 0; i < ARRAY_SIZE(states); i++) {
+			LIST_FOR_EACH (entry, &class->segments[states[i]]) {
+				struct pool_segment *segment = CONTAINER_OF(entry, struct pool_segment, link);
+				if (segment->stamp == run->stamp)
+					continue;
+				if (left-- == 0)
+					return false;
+				segment->stamp = run->stamp;
+				if (pool_refresh(segment) == -ENOENT)
+					run->vanished += segment->allocated; /* being unlinked by a helper */
+			}
+		}
+	}
+	return true;
+}
+
+static uint64_t count_holes(const struct pool *pool)
+{
+	uint64_t holes = 0;
+	LIST_FOR_EACH (pos, &pool->classes) {
+		const struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
 		LIST_FOR_EACH (entry, &class->segments[SEGMENT_LEASED]) {
-			struct pool_segment *segment = CONTAINER_OF(entry, struct pool_segment, link);
-			if (pool_refresh(segment) == -ENOENT)
-				vanished += segment->allocated; /* a helper unlinks it right now */
+			const struct pool_segment *segment = CONTAINER_OF(entry, struct pool_segment, link);
 			holes += segment->given - MIN(segment->given, segment->allocated);
 		}
 	}
-	uint64_t held = pool_get_total(pool) - vanished;
-	if (host_get_counters(reconcile->host, pool->config.node, pool->config.page_size, &kernel) == 0)
-		in_use = MAX(in_use, kernel.nr - MIN(kernel.nr, kernel.free));
+	return holes;
+}
+
+static void compare_kernel(struct books_run *run, struct pool *pool, const struct host_counters *kernel)
+{
+	uint64_t total = pool_get_total(pool), held = total - MIN(total, run->vanished),
+		 in_use = MAX(run->in_use, kernel->nr - MIN(kernel->nr, kernel->free)),
+		 holes = count_holes(pool);
 	if (in_use < held)
 		add_finding(run, HPZ_FINDING_KERNEL, HPZ_SEVERITY_DIFFERENCE, pool, "held",
 			"hpzd counts %" PRIu64 " pages, but of the kernel's %" PRIu64 " only %" PRIu64
 			" are in use",
-			held, kernel.nr, kernel.nr - MIN(kernel.nr, kernel.free));
-	if (kernel.free - MIN(kernel.free, kernel.resv) < holes)
+			held, kernel->nr, kernel->nr - MIN(kernel->nr, kernel->free));
+	if (kernel->free - MIN(kernel->free, kernel->resv) < holes)
 		add_finding(run, HPZ_FINDING_KERNEL, HPZ_SEVERITY_NOTICE, pool, "owed",
 			"holders punched %" PRIu64 " pages and may touch them again, but the kernel has only "
 			"%" PRIu64 " free",
-			holes, kernel.free - MIN(kernel.free, kernel.resv));
+			holes, kernel->free - MIN(kernel->free, kernel->resv));
+}
+
+/* Between two looks at the kernel: what comes or goes meanwhile is in one of them. True: over. */
+static bool check_kernel(struct books_run *run, struct pool *pool)
+{
+	struct host_counters kernel;
+	if (run->has_begun && !refresh_some(run, pool))
+		return false;
+	int r = host_get_counters(
+		run->books->reconcile->host, pool->config.node, pool->config.page_size, &kernel);
+	if (r < 0) {
+		add_finding(run, HPZ_FINDING_KERNEL, HPZ_SEVERITY_DIFFERENCE, pool, "counters",
+			"the kernel's counters cannot be read: %s", strerror(-r));
+		return true;
+	}
+	if (!run->has_begun) {
+		run->has_begun = true;
+		run->vanished = 0;
+		run->in_use = kernel.nr - MIN(kernel.nr, kernel.free);
+		return false;
+	}
+	compare_kernel(run, pool, &kernel);
+	return true;
 }
 
 /* ---- repair ---- */
@@ -765,20 +782,8 @@ static struct pool_segment *find_segment(const struct books_run *run, const stru
 {
 	const struct reconcile *reconcile = run->books->reconcile;
 	for (size_t i = 0; i < reconcile->pool_count; i++) {
-		struct pool *pool = reconcile->pools[i];
-		if (strcmp(pool->name, finding->pool) != 0)
-			continue;
-		POOL_FOR_EACH (pos, pool) {
-			struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
-			for (size_t state = 0; state < SEGMENT_STATE_COUNT; state++) {
-				LIST_FOR_EACH (entry, &class->segments[state]) {
-					struct pool_segment *segment =
-						CONTAINER_OF(entry, struct pool_segment, link);
-					if (segment->id == finding->segment)
-						return segment;
-				}
-			}
-		}
+		if (strcmp(reconcile->pools[i]->name, finding->pool) == 0)
+			return pool_find_id(reconcile->pools[i], finding->segment);
 	}
 	return NULL;
 }
@@ -909,7 +914,10 @@ static void finish(struct books_run *run)
 
 static void start_pass(struct books_run *run)
 {
-	run->is_stale = false;
+	run->is_stale = run->has_begun = false;
+	run->stamp = ++next_stamp;
+	if (run->scan)
+		closedir(steal_pointer(&run->scan));
 	run->now.count = run->now.dropped = 0;
 	run->step = STEP_NAMES;
 	run->pool = 0;
@@ -940,6 +948,7 @@ static void end_pass(struct books_run *run)
 
 static void next_pool(struct books_run *run)
 {
+	run->has_begun = false;
 	run->stamp = ++next_stamp;
 	if (++run->pool < run->books->reconcile->pool_count)
 		return;
@@ -949,7 +958,8 @@ static void next_pool(struct books_run *run)
 
 static void do_names(struct books_run *run)
 {
-	check_names(run, run->books->reconcile->pools[run->pool]);
+	if (!check_some_names(run, run->books->reconcile->pools[run->pool]))
+		return;
 	if (run->state + 1 < SEGMENT_STATE_COUNT) {
 		run->state++;
 		return;
@@ -960,7 +970,7 @@ static void do_names(struct books_run *run)
 
 static void do_links(struct books_run *run)
 {
-	for (unsigned i = 0; i < SLICE_FILES / 4 && run->token_at < run->token_count; i++)
+	for (unsigned i = 0; i < SLICE_LINKS && run->token_at < run->token_count; i++)
 		check_links(run, run->tokens[run->token_at++]);
 	if (run->token_at < run->token_count)
 		return;
@@ -1019,10 +1029,8 @@ static bool do_slice(struct books_run *run)
 		do_links(run);
 		return true;
 	case STEP_KERNEL:
-		if (has_pool(run)) {
-			check_kernel(run, run->books->reconcile->pools[run->pool]);
+		if (has_pool(run) && check_kernel(run, run->books->reconcile->pools[run->pool]))
 			next_pool(run);
-		}
 		return true;
 	case STEP_END:
 		end_pass(run);
@@ -1035,7 +1043,7 @@ static void on_slice(uv_timer_t *timer)
 {
 	struct books *books = timer->data;
 	if (books->run && do_slice(books->run))
-		uv_timer_start(&books->timer, on_slice, 0, 0);
+		uv_timer_start(&books->timer, on_slice, PAUSE_MS, 0);
 }
 
 int books_check(struct books *books, bool repairs)

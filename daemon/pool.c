@@ -99,6 +99,7 @@ static struct pool_segment *add_segment(struct pool *pool, const struct segment_
 		return NULL;
 	}
 	list_init(&segment->link);
+	list_append(&pool->index[name->id % POOL_INDEX], &segment->index_link);
 	segment->pool = pool;
 	segment->id = name->id;
 	segment->generation = name->generation;
@@ -115,6 +116,7 @@ static struct pool_segment *add_segment(struct pool *pool, const struct segment_
 void pool_forget(struct pool_segment *segment)
 {
 	leave_books(segment);
+	list_remove(&segment->index_link);
 	free(segment);
 }
 
@@ -280,6 +282,34 @@ int pool_set_length(struct pool_segment *segment, uint64_t pages)
 	return 0;
 }
 
+struct pool_segment *pool_find_id(const struct pool *pool, uint64_t id)
+{
+	LIST_FOR_EACH (pos, &pool->index[id % POOL_INDEX]) {
+		struct pool_segment *segment = CONTAINER_OF(pos, struct pool_segment, index_link);
+		if (segment->id == id)
+			return segment;
+	}
+	return NULL;
+}
+
+struct pool_segment *pool_find_named(const struct pool *pool, enum segment_state state, const char *name)
+{
+	struct segment_name parsed;
+	char exact[SEGMENT_NAME_MAX];
+	if (segment_parse_name(name, &parsed) < 0)
+		return NULL;
+	/* Found on disk, two may have one id: with names of different generations or leases. */
+	LIST_FOR_EACH (pos, &pool->index[parsed.id % POOL_INDEX]) {
+		struct pool_segment *segment = CONTAINER_OF(pos, struct pool_segment, index_link);
+		if (segment->id != parsed.id || segment->state != state)
+			continue;
+		pool_get_segment_name(segment, exact);
+		if (strcmp(exact, name) == 0)
+			return segment;
+	}
+	return NULL;
+}
+
 struct pool_segment *pool_find_clean(struct pool *pool, uint64_t segment_pages)
 {
 	struct pool_class *class = find_class(pool, segment_pages);
@@ -428,6 +458,8 @@ int pool_open(const struct config_pool *config, const char *config_path, const s
 	if (!pool)
 		return -ENOMEM;
 	list_init(&pool->classes);
+	for (size_t i = 0; i < POOL_INDEX; i++)
+		list_init(&pool->index[i]);
 	pool->dirs = (struct segment_dirs){.fds = {-1, -1, -1, -1}};
 	pool->host = host;
 	pool->store = store;

@@ -42,8 +42,11 @@ struct pool_class {
 
 #define POOL_WEAK_UIDS 4 /* more than so many: the kernel gets it */
 
+#define POOL_INDEX 4096 /* buckets: ids are nearly consecutive */
+
 struct pool_segment {
-	struct list link; /* in its class, by state */
+	struct list link;       /* in its class, by state */
+	struct list index_link; /* in its pool, by id */
 	struct pool *pool;
 	struct pool_class *class;
 	enum segment_state state;
@@ -94,6 +97,7 @@ struct pool {
 	void *owner; /* who works on it: reconcile's */
 
 	struct list classes;
+	struct list index[POOL_INDEX];
 	uint64_t pages[SEGMENT_STATE_COUNT]; /* allocated, by state, when last looked at */
 	uint64_t segments[SEGMENT_STATE_COUNT];
 	uint64_t next_id;
@@ -184,6 +188,10 @@ void pool_forget(struct pool_segment *segment);
 void pool_keep(struct pool_segment *segment, void *keeper);
 /* The clean segment that is kept for somebody; NULL. Borrowed. */
 struct pool_segment *pool_find_kept(const struct pool *pool, const void *keeper);
+/* Whose file is of this name, in that state; NULL. Borrowed. */
+struct pool_segment *pool_find_named(const struct pool *pool, enum segment_state state, const char *name);
+/* The segment of that id, in whatever state; NULL. Borrowed. */
+struct pool_segment *pool_find_id(const struct pool *pool, uint64_t id);
 /* The first clean segment of a class that is not kept; NULL. Borrowed. */
 struct pool_segment *pool_find_clean(struct pool *pool, uint64_t segment_pages);
 /* The length a leased file has when it comes back whole: its holder may have changed it meanwhile. */

@@ -276,6 +276,24 @@ int segment_scan(const struct segment_dirs *dirs, enum segment_state state,
 	return scan_dir(dirs->fds[state], ".", callback, user);
 }
 
+DIR *segment_start_scan(const struct segment_dirs *dirs, enum segment_state state)
+{
+	int copy = openat(dirs->fds[state], ".", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	DIR *dir = copy < 0 ? NULL : fdopendir(copy);
+	if (!dir && copy >= 0)
+		close(copy);
+	return dir;
+}
+
+const char *segment_scan_next(DIR *scan)
+{
+	for (struct dirent *entry; (entry = readdir(scan));) {
+		if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+			return entry->d_name;
+	}
+	return NULL;
+}
+
 int segment_scan_out_dir(const struct segment_store *store, const char *token,
 	int (*callback)(const char *name, void *user), void *user)
 {

@@ -90,6 +90,11 @@ void segment_close_dirs(struct segment_dirs *dirs);
 int segment_scan(const struct segment_dirs *dirs, enum segment_state state,
 	int (*callback)(const char *name, void *user), void *user);
 
+/* The same a few at a time: entries that come or go meanwhile may be seen or not. NULL: errno says why. */
+DIR *segment_start_scan(const struct segment_dirs *dirs, enum segment_state state);
+/* The next entry; NULL: that was all. */
+const char *segment_scan_next(DIR *scan);
+
 /* ---- one file ---- */
 
 struct segment_stat {

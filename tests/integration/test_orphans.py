@@ -59,7 +59,7 @@ class Never(HpzTest):
             for _ in range(2):
                 death()
                 after, = hpzctl_json("leases")["orphans"]
-                for key in ("id", "label", "size", "uid"):
+                for key in ("lease", "label", "size", "uid"):
                     self.assertEqual(after[key], before[key], key)
                 self.assertIn("restarted", after["reason"])
                 self.assertEqual((get_pool()["orphans"], get_pool()["orphan_pages"]), (1, 4))

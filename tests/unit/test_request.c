@@ -857,6 +857,37 @@ static void test_drain_with_pool(void **state)
 	assert_non_null(strstr(pool->message, "drained"));
 }
 
+static void count_turn(uv_prepare_t *prepare)
+{
+	if (harness.books.run)
+		++*(unsigned *)prepare->data;
+}
+
+/* Whoever asks meanwhile waits for one slice: the loop turns between two of them. */
+static void test_check_in_slices(void **state)
+{
+	static const struct config_pool large = {.name = "p",
+		.page_size = STORE_PAGE,
+		.pages = 1500,
+		.max_pages = 1500,
+		.stock = {{STORE_PAGE, 1500}},
+		.stock_count = 1};
+	static uv_prepare_t prepare;
+	unsigned turns = 0;
+
+	harness_put_clean(harness_add_pool(&large), 1500, 1);
+	uv_prepare_init(&harness.loop, &prepare);
+	prepare.data = &turns;
+	uv_prepare_start(&prepare, count_turn);
+	assert_int_equal(books_check(&harness.books, false), 0);
+	while (harness.books.run)
+		uv_run(&harness.loop, UV_RUN_ONCE);
+	uv_close((uv_handle_t *)&prepare, NULL);
+	assert_int_equal(harness.books.segments, 1500);
+	/* Two passes, since the machine here has no counters; each more than ten slices of files. */
+	assert_true(turns > 20);
+}
+
 /* hpzd stops while requests wait. */
 static void test_stop_while_waiting(void **state)
 {
@@ -903,6 +934,7 @@ int main(int argc, char **argv)
 		TEST_POOL(test_owner_dies),
 		TEST_POOL(test_wait_with_pool),
 		TEST_POOL(test_drain_with_pool),
+		TEST(test_check_in_slices),
 		TEST_POOL(test_stop_while_waiting),
 	};
 	return cmocka_run_group_tests_name("request", tests, NULL, NULL);
