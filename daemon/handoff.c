@@ -19,6 +19,7 @@
 #define GRACE_MS        10000 /* contracts: a path lease that nobody holds any more; two looks at an unknown one */
 #define JOB_DEADLINE_MS 5000
 #define HOLDERS_ATTEMPT 6 /* from this look on (about a second) it is worth knowing who holds it */
+#define SAY_ATTEMPT     3 /* a failure that lasted so many looks is worth a line */
 #define RETRY_ERROR_MS  1000
 #define LESSON_WAIT     8 /* looks a return waits for the proof to be learned: some four seconds */
 
@@ -595,6 +596,17 @@ static void retry(struct handoff_lease *hl)
 	set_timer(hl, NEXT_RETURN, policy_get_retry_ms(hl->attempts++));
 }
 
+/* What happens once is tried again at once, and nobody needs to know. */
+static void say_if_it_lasts(const struct handoff_lease *hl, const char *what, int error)
+{
+	const struct lease *lease = hl->lease;
+	if (hl->attempts == SAY_ATTEMPT)
+		log_warning("lease %" PRIu64 " (%s): %s: %s; it stays returning, and is tried again",
+			lease->id, lease->label, what, strerror(-error));
+	else
+		log_debug("lease %" PRIu64 ": %s: %s", lease->id, what, strerror(-error));
+}
+
 /* The name is gone. What is left of the file is the kernel's when nobody holds it any more. */
 static void settle_unlinked(struct handoff_lease *hl, const struct worker_done *done, int fd)
 {
@@ -626,6 +638,8 @@ static void on_unlinked(struct crew_job *job, const struct worker_done *done, vo
 	int fd = steal_fd(&hl->orphan_fd);
 	if (done->error < 0) {
 		close_fd(fd);
+		say_if_it_lasts(hl, "its memory cannot be given to the kernel", done->error);
+		hl->attempts++;
 		set_timer(hl, NEXT_RETURN, RETRY_ERROR_MS);
 		return;
 	}
@@ -820,7 +834,7 @@ static void on_shielded(struct crew_job *job, const struct worker_done *done, vo
 	if (!hl)
 		return;
 	if (done->error < 0) {
-		log_debug("lease %" PRIu64 ": shields: %s", hl->lease->id, strerror(-done->error));
+		say_if_it_lasts(hl, "its memory cannot be taken back", done->error);
 		retry(hl);
 		return;
 	}

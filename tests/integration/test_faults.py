@@ -4,7 +4,9 @@
 Each error once; the first of each call also for a while. HPZ_LONG=1: all of them for a while.
 """
 import contextlib
+import errno
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -27,44 +29,63 @@ SETTLE_S = 60
 # drained; workers are killed, so that new ones are needed; hpzd starts.
 PLAIN, NEVER, DRAIN, KILL, START = "plain", "never", "drain", "kill", "start"
 
-# operation, point, process, what it needs, errors
+# What a failure must end in: a regular expression for each, found in what hpzd's log (log:), its status (status:), the state of the
+# lease (state:) and whoever was refused (refused:) say; {} is the error's text. After the comma, if it is another, what it must
+# be when it goes on for a while.
+MADE = "log: pool two: cannot make a segment on .*: {}"
+NOT_LENT = "log: pool two: a lease failed: {}"
+RETURNING = "log: lease .*: its memory cannot be taken back: {}; it stays returning"
+BACK = "log: pool two: segment .* goes back to the kernel: "
+NO_PAGES = BACK + "the kernel has not enough pages for it now"
+UNANSWERED = "log: a client of uid 0 cannot be answered: {}"
+NO_JOB = "log: worker .* could not be given a job: {}"
+NO_WORKER = "log: cannot start a worker: "
+AT_ONCE = None  # tried again at once: nothing to be said of it
+
+# operation, point, process, what it needs, errors, what they end in
 FAULTS = [
-    ("fallocate", "filling", "memory", NEVER, "ENOSPC ENOMEM EIO EINTR"),
-    ("fallocate", "dirty", "memory", PLAIN, "ENOSPC EIO EINTR"),
-    ("fallocate", "punch", "helper", PLAIN, "EIO"),
-    ("mmap", "dirty", "memory", PLAIN, "ENOMEM EPERM"),
-    ("truncate", "filling", "hpzd", NEVER, "EIO ENOSPC"),
-    ("open", "filling", "hpzd", NEVER, "EMFILE ENOSPC EIO"),
-    ("open", "dirty", "hpzd", PLAIN, "EMFILE EIO"),
-    ("open", "leased", "hpzd", PLAIN, "EMFILE ENFILE EIO"),
-    ("rename", "clean>leased", "hpzd", PLAIN, "EIO EPERM ENOSPC"),
-    ("rename", "leased>dirty", "hpzd", PLAIN, "EIO"),
-    ("rename", "dirty>clean", "hpzd", PLAIN, "EIO"),
-    ("rename", "filling>clean", "hpzd", NEVER, "EIO"),
-    ("chown", "leased", "hpzd", PLAIN, "EPERM"),
-    ("chmod", "leased", "hpzd", PLAIN, "EPERM"),
-    ("chown", "leased", "helper", PLAIN, "EPERM EIO"),
-    ("chmod", "leased", "helper", PLAIN, "EPERM"),
-    ("mkdir", "out", "hpzd", PLAIN, "ENOSPC EMLINK"),
-    ("link", "out", "hpzd", PLAIN, "ENOSPC EMLINK EPERM"),
-    ("unlink", "out", "helper", PLAIN, "EIO"),
-    ("unlink", "out-dir", "helper", PLAIN, "EBUSY"),
-    ("unlink", "leased", "helper", NEVER, "EIO"),
-    ("unlink", "clean", "hpzd", DRAIN, "EIO"),
-    ("write", "journal", "hpzd", PLAIN, "ENOSPC EIO EINTR"),
-    ("write", "journal.new", "hpzd", START, "ENOSPC"),
-    ("rename", "journal.new>journal", "hpzd", START, "EIO"),
-    ("sendmsg", "reply", "hpzd", PLAIN, "ENOBUFS ETOOMANYREFS ENOMEM EINTR"),
-    ("sendmsg", "job", "hpzd", PLAIN, "ENOBUFS ETOOMANYREFS"),
-    ("sendmsg", "done", "memory", PLAIN, "ENOBUFS"),
-    ("sendmsg", "done", "helper", PLAIN, "ENOBUFS"),
-    ("setlease", "leased", "helper", PLAIN, "EAGAIN EINVAL ENOMEM"),
-    ("fork", "-", "hpzd", KILL, "EAGAIN ENOMEM"),
-    ("exec", "-", "hpzd", KILL, "ENOMEM"),
+    ("fallocate", "filling", "memory", NEVER, "ENOSPC ENOMEM", NO_PAGES),
+    ("fallocate", "filling", "memory", NEVER, "EIO", "log: pool two: filling of segment .* failed: {}"),
+    ("fallocate", "filling", "memory", NEVER, "EINTR", AT_ONCE),
+    ("fallocate", "dirty", "memory", PLAIN, "ENOSPC", NO_PAGES),
+    ("fallocate", "dirty", "memory", PLAIN, "EIO", "log: pool two: clearing of segment .* failed: {}"),
+    ("fallocate", "dirty", "memory", PLAIN, "EINTR", AT_ONCE),
+    ("fallocate", "punch", "helper", PLAIN, "EIO", "log: segment .*: its tail cannot be given back: {}"),
+    ("mmap", "dirty", "memory", PLAIN, "ENOMEM", NO_PAGES),
+    ("mmap", "dirty", "memory", PLAIN, "EPERM", "log: pool two: clearing of segment .* failed: {}"),
+    ("truncate", "filling", "hpzd", NEVER, "EIO ENOSPC", MADE),
+    ("open", "filling", "hpzd", NEVER, "EMFILE ENOSPC EIO", MADE),
+    ("open", "dirty", "hpzd", PLAIN, "EMFILE EIO", "log: pool two: segment .* cannot be opened for clearing: {}"),
+    ("open", "leased", "hpzd", PLAIN, "EMFILE ENFILE EIO", NOT_LENT),
+    ("rename", "clean>leased", "hpzd", PLAIN, "EIO EPERM ENOSPC", NOT_LENT),
+    ("rename", "leased>dirty", "hpzd", PLAIN, "EIO ENOSPC", "log: segment .* cannot be taken back: {}"),
+    ("rename", "dirty>clean", "hpzd", PLAIN, "EIO", "log: pool two: segment .* is not whole after the work on it: {}"),
+    ("rename", "filling>clean", "hpzd", NEVER, "EIO", "log: pool two: segment .* is not whole after the work on it: {}"),
+    ("chown", "leased", "hpzd", PLAIN, "EPERM", NOT_LENT),
+    ("chmod", "leased", "hpzd", PLAIN, "EPERM", NOT_LENT),
+    ("chown", "leased", "helper", PLAIN, "EPERM EIO", (AT_ONCE, RETURNING)),
+    ("chmod", "leased", "helper", PLAIN, "EPERM", (AT_ONCE, RETURNING)),
+    ("mkdir", "out", "hpzd", PLAIN, "ENOSPC EMLINK", NOT_LENT),
+    ("link", "out", "hpzd", PLAIN, "ENOSPC EMLINK EPERM", NOT_LENT),
+    ("unlink", "out", "helper", PLAIN, "EIO", (AT_ONCE, RETURNING)),
+    ("unlink", "out-dir", "helper", PLAIN, "EBUSY", (AT_ONCE, RETURNING)),
+    ("unlink", "leased", "helper", NEVER, "EIO", "state: returning"),
+    ("unlink", "clean", "hpzd", DRAIN, "EIO", "log: pool two: a clean segment cannot be unlinked: {}"),
+    ("write", "journal", "hpzd", PLAIN, "ENOSPC EIO", NOT_LENT),
+    ("write", "journal", "hpzd", PLAIN, "EINTR", AT_ONCE),
+    ("write", "journal.new", "hpzd", START, "ENOSPC", ""),
+    ("rename", "journal.new>journal", "hpzd", START, "EIO", ""),
+    ("sendmsg", "reply", "hpzd", PLAIN, "ENOBUFS ETOOMANYREFS ENOMEM", UNANSWERED),
+    ("sendmsg", "reply", "hpzd", PLAIN, "EINTR", AT_ONCE),
+    ("sendmsg", "job", "hpzd", PLAIN, "ENOBUFS ETOOMANYREFS", NO_JOB),
+    ("sendmsg", "done", "memory", PLAIN, "ENOBUFS", "log: memory worker .* died: .*; its job will be done again"),
+    ("sendmsg", "done", "helper", PLAIN, "ENOBUFS", "log: helper worker .* died: .*; its job will be done again"),
+    ("setlease", "leased", "helper", PLAIN, "EAGAIN EINVAL ENOMEM", AT_ONCE),  # with the full proof it decides nothing
+    ("fork", "-", "hpzd", KILL, "EAGAIN ENOMEM", NO_WORKER),
+    ("exec", "-", "hpzd", KILL, "ENOMEM", NO_WORKER),
 ]
-# Tried again at once, or of no consequence: nothing needs to be said of it.
-SILENT_ERRORS = {"EINTR"}
-SILENT = {("setlease", "leased")}
+# Whoever is lent nothing because of it is told so.
+REFUSED = "refused: hpzd could not do it; its log says why"
 
 
 class Faults(HpzTest):
@@ -99,8 +120,8 @@ class Faults(HpzTest):
                 # 6M: the tail of a segment of 8M is punched.
                 holder = Hold("--size", 6 * MIB, "--timeout", 100, "--label", "tried", *options)
             except HoldError as error:
-                refusals.append(error.answer)
                 self.assertTrue(error.answer["error"], error.answer)
+                refusals.append(error.answer["error"])
                 continue
             except AssertionError:
                 continue
@@ -113,12 +134,12 @@ class Faults(HpzTest):
         return refusals
 
     def work(self, need):
+        """What was refused, and why."""
         if need == DRAIN:
-            hpzctl("drain", "--timeout", 1, check=False)
-            return
+            return [hpzctl("drain", "--timeout", 1, check=False).stderr.strip()]
         if need == KILL:
             host.end_processes(self.service.get_workers(), 0)
-        self.try_leases()
+        return self.try_leases()
 
     def release_all(self):
         for lease in get_leases():
@@ -148,35 +169,46 @@ class Faults(HpzTest):
                    lambda: self.get_descriptors() <= descriptors, 10)
 
     def inject(self, fault, error, when):
-        operation, point, process, need, _ = fault
+        operation, point, process, need = fault[:4]
         self.prepare(need)
         descriptors, log = self.get_descriptors() + 2, len(self.service.get_log())  # a worker may have come to stay
         with Hold("--size", 4 * MIB, "--timeout", 15000, "--unbound", "--label", "other") as other:
             other.call("fill", 9)
             rule, = self.fault.set(f"{operation} {point} {process} {when} {error}")
-            begin, cpu, messages = time.monotonic(), self.get_cpu_seconds(), set()
+            begin, cpu, evidence = time.monotonic(), self.get_cpu_seconds(), set()
             least = PERSISTENT_S if when == "1-" else 0
             while time.monotonic() < begin + least or (not self.fault.get_hits(rule) and time.monotonic() < begin + REACHED_S):
-                self.work(need)
+                evidence |= {f"refused: {refusal}" for refusal in self.work(need)}
                 if point != "reply":
                     status = get_status()
-                    messages |= {pool["message"] for pool in status["pools"]}
-                    messages |= {lease["state"] for lease in status["leases"] if lease["label"] == "tried"}
+                    evidence |= {f"status: {pool['message']}" for pool in status["pools"] if pool["message"]}
+                    evidence |= {f"state: {lease['state']}" for lease in status["leases"] if lease["label"] == "tried"}
             wall, cpu = time.monotonic() - begin, self.get_cpu_seconds() - cpu
             if when != "1" or point != "reply":
                 self.check_others(other, point)
             self.assertGreater(self.fault.get_hits(rule), 0, f"{fault[:3]} {error}: it never came to that call")
-            said = self.service.get_log(log)
             self.fault.clear()
             self.assertLess(cpu, CPU_MAX * wall + 0.1, f"hpzd spins: {cpu:.2f} s of processor time in {wall:.2f} s")
             if need == DRAIN:
                 self.service.reload()
             other.call("release")
         self.check_recovery(descriptors)
-        if error not in SILENT_ERRORS and (operation, point) not in SILENT:
-            named = bool(messages - {"", "leased", "offered", None}) or any(
-                word in said for word in (": ", "died", "could not"))
-            self.assertTrue(named, f"{fault[:3]} {error}: neither status nor log says anything")
+        evidence |= {f"log: {line.removeprefix('hpzd: ')}" for line in self.service.get_log(log).split("\n")}
+        self.check_named(fault, error, when, evidence)
+
+    def check_named(self, fault, error, when, evidence):
+        """The state it must have ended in, by its name; the rest is check_recovery()'s."""
+        ends = fault[5]
+        if isinstance(ends, tuple):
+            ends = ends[when == "1-"]
+        if ends is AT_ONCE:
+            self.assertFalse([line for line in evidence if line.startswith("refused: ")])
+            return
+        pattern = re.compile(ends.replace("{}", re.escape(os.strerror(getattr(errno, error)))))
+        self.assertTrue([line for line in evidence if pattern.match(line)],
+                        f"{fault[:3]} {error}: not '{pattern.pattern}', but {sorted(evidence)}")
+        if ends is NOT_LENT and fault[:2] != ("write", "journal"):  # or it was another record
+            self.assertIn(REFUSED, evidence)
 
     def run_all(self, when):
         for fault in FAULTS:
@@ -192,13 +224,17 @@ class Faults(HpzTest):
     def test_once(self):
         self.run_all("1")
 
+    def test_the_third(self):
+        """Halfway through a round of leases."""
+        self.run_all("3")
+
     def test_for_a_while(self):
         self.run_all("1-")
 
     def test_at_start(self):
         """A journal that cannot be compacted is one that grows: hpzd serves all the same."""
         for fault in FAULTS:
-            operation, point, process, need, errors = fault
+            operation, point, process, need, errors, _ = fault
             if need != START:
                 continue
             for error in errors.split():

@@ -15,6 +15,10 @@ MIB = host.MIB
 class Never(HpzTest):
     """Each lease ends with its memory at the kernel, and the stock is filled anew."""
 
+    def setUp(self):
+        super().setUp()
+        wait_until("no orphan is left", lambda: get_pool()["orphans"] == 0)
+
     def test_let_go(self):
         with Hold("--size", 8 * MIB) as holder:
             holder.call("fill", 1)
@@ -59,12 +63,14 @@ class Never(HpzTest):
             for _ in range(2):
                 death()
                 after, = hpzctl_json("leases")["orphans"]
-                for key in ("lease", "label", "size", "uid"):
+                for key in ("lease", "label", "uid"):
                     self.assertEqual(after[key], before[key], key)
                 self.assertIn("restarted", after["reason"])
-                self.assertEqual((get_pool()["orphans"], get_pool()["orphan_pages"]), (1, 4))
-            time.sleep(10)
-            self.assertEqual(get_pool()["orphan_pages"], 4, "forgotten while it is held")
+                self.assertEqual(get_pool()["orphans"], 1)
+            # Our descriptor went with hpzd, and with it what nobody pinned: 1 page of 4 is still held.
+            wait_until("it is known that 3 pages are back", lambda: get_pool()["orphan_pages"] == 1)
+            time.sleep(12)
+            self.assertEqual(get_pool()["orphan_pages"], 1, "forgotten while it is held")
         wait_until("the kernel has them back", lambda: get_pool()["orphan_pages"] == 0)
         self.wait_idle()
         death()
