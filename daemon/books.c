@@ -7,9 +7,10 @@
 #include "books.h"
 #include "log.h"
 
-#define SLICE_FILES 128 /* some 4 us each (6.18): half a millisecond; walking 10,000 takes 0.1 */
-#define SLICE_NAMES 512
-#define SLICE_LINKS 8 /* each looks for its lease among all: 100 us of 10,000 */
+#define SLICE_FILES   128 /* some 4 us each (6.18): half a millisecond; walking 10,000 takes 0.1 */
+#define SLICE_NAMES   128 /* 10 us each when all are foreign */
+#define SLICE_REPAIRS 32
+#define SLICE_LINKS   8 /* each looks for its lease among all: 100 us of 10,000 */
 /* Not 0: libuv (1.44) runs a timer that is due at once in the same turn, and nobody is served between two. */
 #define PAUSE_MS       1
 #define SECOND_LOOK_MS 300
@@ -940,8 +941,12 @@ static void end_pass(struct books_run *run)
 	if (run->is_second && !run->is_confirmed)
 		keep_confirmed(run);
 	run->is_confirmed = true;
-	while (run->repairs && run->repair_at < run->now.count)
+	for (unsigned i = 0; run->repairs && i < SLICE_REPAIRS && run->repair_at < run->now.count; i++)
 		repair(run, run->repair_at++);
+	if (run->repairs && run->repair_at < run->now.count) {
+		uv_timer_start(&run->books->timer, on_slice, PAUSE_MS, 0);
+		return;
+	}
 	if (run->jobs == 0)
 		finish(run);
 }

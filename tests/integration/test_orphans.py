@@ -14,11 +14,6 @@ MIB = host.MIB
 
 class Never(HpzTest):
     """Each lease ends with its memory at the kernel, and the stock is filled anew."""
-
-    def setUp(self):
-        super().setUp()
-        wait_until("no orphan is left", lambda: get_pool()["orphans"] == 0)
-
     def test_let_go(self):
         with Hold("--size", 8 * MIB) as holder:
             holder.call("fill", 1)

@@ -62,6 +62,8 @@ class HpzTest(unittest.TestCase):
         for lease in get_leases():
             hpzctl("release", lease["id"])
         self.wait_idle()
+        # After a restart it takes a few looks until it is known that they are back.
+        wait_until("no orphan is left", lambda: not any(pool["orphans"] for pool in get_status()["pools"]))
         self.check_books()
 
     def wait_idle(self):
