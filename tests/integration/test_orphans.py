@@ -7,7 +7,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "lib"))
 from hpztest import host  # noqa: E402
 from hpztest.case import HpzTest, main  # noqa: E402
-from hpztest.client import Hold, get_pool, hpzctl, hpzctl_json, wait_until  # noqa: E402
+from hpztest.client import Hold, get_pool, get_status, hpzctl, hpzctl_json, wait_until  # noqa: E402
 
 MIB = host.MIB
 
@@ -49,6 +49,7 @@ class Never(HpzTest):
 
     def check_across(self, death):
         """Its owner's, counted and told of as before; gone when the kernel has the pages."""
+        wait_until("the full proof is in force", lambda: get_status()["proof"] == "bpf")
         with Hold("--size", 8 * MIB, "--label", "pinned") as holder:
             holder.call("pin", 0)
             holder.call("close")
