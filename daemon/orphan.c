@@ -313,6 +313,7 @@ void orphan_read_record(struct orphans *orphans, enum journal_type type, const v
 		if (!orphan)
 			return;
 		orphan->lease = record->lease;
+		orphan->is_recovered = true;
 		insert(orphans, orphan);
 	}
 	snprintf(orphan->label, sizeof orphan->label, "%.*s", (int)sizeof record->label, record->label);
@@ -379,7 +380,7 @@ uint64_t orphan_get_journal_bytes(const struct orphans *orphans)
 
 static bool is_recovered(const struct orphan *orphan, const struct pool *pool)
 {
-	return orphan->fd < 0 && !orphan->is_announced && orphan->page_size == pool->config.page_size &&
+	return orphan->is_recovered && orphan->page_size == pool->config.page_size &&
 	       orphan->node == pool->config.node;
 }
 
@@ -398,7 +399,7 @@ static uint64_t get_limit(const struct orphan *orphan)
 	uint64_t limit = 0;
 	for (size_t i = 0; i < ORPHAN_UNSEEN_LOOKS; i++)
 		limit = MAX(limit, orphan->unseen[i]);
-	return orphan->fd < 0 ? limit : UINT64_MAX;
+	return orphan->is_recovered ? limit : UINT64_MAX;
 }
 
 static void note_unseen(struct orphan *orphan, uint64_t unseen)
@@ -449,8 +450,8 @@ uint64_t orphan_reconcile(
 
 const char *orphan_get_reason_text(const struct orphan *orphan)
 {
-	return orphan->fd < 0 ? "not known any more: hpzd was restarted"
-			      : proof_get_reason_text(orphan->reason);
+	return orphan->is_recovered ? "not known any more: hpzd was restarted"
+				    : proof_get_reason_text(orphan->reason);
 }
 
 int orphan_init(uv_loop_t *loop, struct crew *crew, struct prover *prover, void (*changed)(void *user),
@@ -504,7 +505,7 @@ uint64_t orphan_get_pages(const struct orphans *orphans, const struct pool *pool
 		if (strcmp(orphan->pool, pool->name) != 0)
 			continue;
 		files++;
-		if (orphan->fd >= 0) {
+		if (!orphan->is_recovered) {
 			watched += orphan->pages;
 			continue;
 		}
@@ -524,8 +525,8 @@ static uint64_t count_owned(const struct orphans *orphans, uint32_t uid, const s
 		const struct orphan *orphan = ORPHAN_OF(pos);
 		if (orphan->uid != uid || orphan->page_size != like->page_size || orphan->node != like->node)
 			continue;
-		*(orphan->fd >= 0 ? &watched : &recovered) += orphan->pages;
-		limit = MAX(limit, orphan->fd >= 0 ? 0 : get_limit(orphan));
+		*(orphan->is_recovered ? &recovered : &watched) += orphan->pages;
+		limit = MAX(limit, orphan->is_recovered ? get_limit(orphan) : 0);
 	}
 	return (watched + MIN(recovered, limit)) * like->page_size;
 }
