@@ -12,6 +12,7 @@
 #include <ini.h>
 #include <pwd.h>
 #include <stdarg.h>
+#include "host.h"
 #include "size.h"
 
 #define NODES_MAX     1024
@@ -481,6 +482,88 @@ static int parse_limit_bytes(const struct config_key *key, const char *text, con
 	return 0;
 }
 
+/* ---- parsers of clear ---- */
+
+static int parse_percent(const struct config_key *key, const char *text, const struct config_pool *pool,
+	void *ret_value, char why[WHY_MAX])
+{
+	uint64_t number;
+
+	if (parse_number(text, &number) < 0 || number > 100)
+		return refuse(why, "not a percentage, 0 to 100");
+	*(uint32_t *)ret_value = (uint32_t)number;
+	return 0;
+}
+
+static int parse_workers(const struct config_key *key, const char *text, const struct config_pool *pool,
+	void *ret_value, char why[WHY_MAX])
+{
+	uint64_t number = 0;
+
+	if (strcmp(text, "auto") != 0 &&
+		(parse_number(text, &number) < 0 || number < 1 || number > CONFIG_WORKERS_MAX))
+		return refuse(why, "neither `auto` nor a number from 1 to %d", CONFIG_WORKERS_MAX);
+	*(uint32_t *)ret_value = (uint32_t)number;
+	return 0;
+}
+
+static int parse_rate(const struct config_key *key, const char *text, const struct config_pool *pool,
+	void *ret_value, char why[WHY_MAX])
+{
+	uint64_t rate = 0;
+
+	if (strcmp(text, "none") != 0 &&
+		(size_parse(text, &rate) < 0 || rate < CONFIG_RATE_MIN || rate > (uint64_t)INT64_MAX))
+		return refuse(why, "neither bytes a second from 1M on, as 2G, nor `none`");
+	*(uint64_t *)ret_value = rate;
+	return 0;
+}
+
+static int parse_cpus(const struct config_key *key, const char *text, const struct config_pool *pool,
+	void *ret_value, char why[WHY_MAX])
+{
+	struct host_cpus cpus;
+
+	if (strlen(text) >= key->size)
+		return refuse(why, "longer than %zu bytes", key->size - 1);
+	if (strcmp(text, "all") != 0 && (host_parse_cpulist(text, &cpus) < 0 || host_count_cpus(&cpus) == 0))
+		return refuse(why, "neither `all` nor a list of CPUs, as 0-3,8");
+	strcpy(ret_value, text);
+	return 0;
+}
+
+static int parse_kernel_zeroing(const struct config_key *key, const char *text,
+	const struct config_pool *pool, void *ret_value, char why[WHY_MAX])
+{
+	if (strcmp(text, "auto") != 0 && strcmp(text, "no") != 0)
+		return refuse(why, "neither auto nor no");
+	*(bool *)ret_value = strcmp(text, "auto") == 0;
+	return 0;
+}
+
+/* `none`, or above which share of time work pauses and below which it goes on. */
+static int parse_psi(const struct config_key *key, const char *text, const struct config_pool *pool,
+	void *ret_value, char why[WHY_MAX])
+{
+	struct config_psi psi = {false, 0, 0};
+	char copy[VALUE_MAX], *rest = copy;
+
+	snprintf(copy, sizeof copy, "%s", text);
+	if (strcmp(text, "none") != 0) {
+		const char *pause = strtok_r(rest, " \t", &rest), *resume = strtok_r(rest, " \t", &rest);
+		if (!pause || !resume || strtok_r(rest, " \t", &rest))
+			return refuse(why, "neither `none` nor two percentages, PAUSE and RESUME, as 40 20");
+		if (parse_percent(key, pause, pool, &psi.pause_percent, why) < 0 ||
+			parse_percent(key, resume, pool, &psi.resume_percent, why) < 0)
+			return refuse(why, "PAUSE and RESUME are percentages, 0 to 100");
+		if (psi.resume_percent > psi.pause_percent)
+			return refuse(why, "RESUME is above PAUSE");
+		psi.is_on = true;
+	}
+	*(struct config_psi *)ret_value = psi;
+	return 0;
+}
+
 /* ---- the table ---- */
 
 #define MEMBER(type, name)  offsetof(struct type, name), sizeof(((struct type *)NULL)->name)
@@ -499,8 +582,31 @@ static const struct config_key config_keys[] = {
 		DEFAULT("/run/hpz"), "directory of the journal; should be on tmpfs"},
 	{"hpzd", "log_level", parse_level, MEMBER(config, log_level), 0, DEFAULT("info"),
 		"error, warning, info or debug"},
-	{"clear", "method", parse_word, MEMBER(config, method), LINE_OF(config, method), DEFAULT("auto"),
+	{"clear", "method", parse_word, MEMBER(config, clear.method), LINE_OF(config, method),
+		DEFAULT("auto"),
 		"how memory is cleared: auto (measured at start), avx512nt, avx2nt, movnti, stosb or memset"},
+	{"clear", "enabled", parse_bool, MEMBER(config, clear.is_enabled), 0, DEFAULT("yes"),
+		"no: nothing is cleared or filled, not even for who waits"},
+	{"clear", "workers", parse_workers, MEMBER(config, clear.workers), 0, DEFAULT("auto"),
+		"processes that clear and fill, for each node; auto: one a CPU, at most 4"},
+	{"clear", "cpus", parse_cpus, MEMBER(config, clear.cpus), LINE_OF(config, cpus), DEFAULT("all"),
+		"CPUs they run on, as 0-3,8; of these, those of their node"},
+	{"clear", "rate", parse_rate, MEMBER(config, clear.rate_bytes_per_s), 0, DEFAULT("none"),
+		"the most they touch in a second on each node, as 2G"},
+	{"clear", "psi_cpu", parse_psi, MEMBER(config, clear.psi_cpu), 0, DEFAULT("none"),
+		"pause when others wait for a CPU more than PAUSE percent of the time, go on below RESUME, "
+		"as 40 20"},
+	{"clear", "psi_memory", parse_psi, MEMBER(config, clear.psi_memory), 0, DEFAULT("none"),
+		"the same for waiting for memory"},
+	{"clear", "scavenger", parse_bool, MEMBER(config, clear.is_scavenger), 0, DEFAULT("yes"),
+		"whether to back off when somebody else needs the memory bus"},
+	{"clear", "low", parse_percent, MEMBER(config, clear.low_percent), 0, DEFAULT("50"),
+		"percent of a pool's pages that are clean, below which it is refilled with some force"},
+	{"clear", "high", parse_percent, MEMBER(config, clear.high_percent), LINE_OF(config, high),
+		DEFAULT("75"), "percent of a pool's pages that are clean, from which on idle time will do"},
+	{"clear", "kernel_zeroing", parse_kernel_zeroing, MEMBER(config, clear.is_kernel_zeroing), 0,
+		DEFAULT("auto"),
+		"auto: have the kernel zero free pages beforehand where it can (zeroable_hugepages); no"},
 	{"pool", "page_size", parse_page_size, MEMBER(config_pool, page_size),
 		LINE_OF(config_pool, page_size), EXAMPLE("2M"), "size of the huge pages"},
 	{"pool", "node", parse_node, MEMBER(config_pool, node), LINE_OF(config_pool, node), DEFAULT("0"),
@@ -730,6 +836,14 @@ static int check_pool(struct reader *reader)
 	return 0;
 }
 
+static int check_clear(const struct config_clear *clear, char why[WHY_MAX])
+{
+	if (clear->low_percent > clear->high_percent)
+		return refuse(why, "`low` is %u and above `high`, which is %u", clear->low_percent,
+			clear->high_percent);
+	return 0;
+}
+
 /* Values and defaults of the section that ends here. */
 static int finish_section(struct reader *reader)
 {
@@ -743,6 +857,11 @@ static int finish_section(struct reader *reader)
 		if (r < 0)
 			return r;
 	}
+	char why[WHY_MAX];
+	if (check_clear(&reader->config->clear, why) < 0)
+		return fail(reader,
+			reader->config->high_line ? reader->config->high_line : reader->section_line,
+			"[clear] %s", why);
 	if (reader->access)
 		reader->config->access_count++;
 	return reader->pool ? check_pool(reader) : 0;
@@ -1065,6 +1184,88 @@ int config_check_reload(const struct config *now, const struct config *next,
 			return r;
 	}
 	return 0;
+}
+
+/* ---- one key at a time ---- */
+
+static const struct config_key *find_clear_key(const char *name)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(config_keys); i++) {
+		if (strcmp(config_keys[i].section, "clear") == 0 && strcmp(config_keys[i].name, name) == 0)
+			return &config_keys[i];
+	}
+	return NULL;
+}
+
+int config_set_clear(
+	struct config_clear *clear, const char *name, const char *value, char *ret_why, size_t capacity)
+{
+	const struct config_key *key = find_clear_key(name);
+	_cleanup_free_ struct config *config = calloc(1, sizeof *config);
+	char why[WHY_MAX];
+
+	if (!config) {
+		snprintf(ret_why, capacity, "no memory");
+		return -ENOMEM;
+	}
+	if (!key) {
+		snprintf(ret_why, capacity, "there is no key `%.60s` in [clear]", name);
+		return -ENOENT;
+	}
+	config->clear = *clear;
+	int r = key->parse(key, value, NULL, (char *)config + key->offset, why);
+	if (r == 0)
+		r = check_clear(&config->clear, why);
+	if (r < 0)
+		snprintf(ret_why, capacity, "%s = %.80s, %s", name, value, why);
+	else
+		*clear = config->clear;
+	return r;
+}
+
+static void write_psi(const struct config_psi *psi, char *text, size_t capacity)
+{
+	if (psi->is_on)
+		snprintf(text, capacity, "%u %u", psi->pause_percent, psi->resume_percent);
+	else
+		snprintf(text, capacity, "none");
+}
+
+/* By the parser of a key one knows what its member is. */
+static void write_value(const struct config_key *key, const void *member, char *text, size_t capacity)
+{
+	if (key->parse == parse_bool)
+		snprintf(text, capacity, "%s", *(const bool *)member ? "yes" : "no");
+	else if (key->parse == parse_kernel_zeroing)
+		snprintf(text, capacity, "%s", *(const bool *)member ? "auto" : "no");
+	else if (key->parse == parse_workers && *(const uint32_t *)member == 0)
+		snprintf(text, capacity, "auto");
+	else if (key->parse == parse_workers || key->parse == parse_percent)
+		snprintf(text, capacity, "%u", *(const uint32_t *)member);
+	else if (key->parse == parse_rate && *(const uint64_t *)member == 0)
+		snprintf(text, capacity, "none");
+	else if (key->parse == parse_rate)
+		size_format_exact(*(const uint64_t *)member, text);
+	else if (key->parse == parse_psi)
+		write_psi(member, text, capacity);
+	else
+		snprintf(text, capacity, "%s", (const char *)member);
+}
+
+const char *config_get_clear(const struct config_clear *clear, size_t row, char *ret_value, size_t capacity)
+{
+	char text[VALUE_MAX];
+
+	for (size_t i = 0; i < ARRAY_SIZE(config_keys); i++) {
+		const struct config_key *key = &config_keys[i];
+		if (strcmp(key->section, "clear") != 0 || row-- > 0)
+			continue;
+		write_value(key, (const char *)clear + key->offset - offsetof(struct config, clear), text,
+			sizeof text);
+		snprintf(ret_value, capacity, "%s", text);
+		return key->name;
+	}
+	return NULL;
 }
 
 /* ---- stock ---- */

@@ -18,6 +18,8 @@
 #define CONFIG_ACCESS_MAX   64
 #define CONFIG_IDS_MAX      64
 #define CONFIG_NO_LIMIT     UINT64_MAX
+#define CONFIG_WORKERS_MAX  64
+#define CONFIG_RATE_MIN     ((uint64_t)1 << 20)
 
 /* When returned memory goes to the next lease. */
 enum config_reuse {
@@ -78,6 +80,26 @@ struct config_access {
 	uint64_t max_requests;    /* of one uid, that wait at once */
 };
 
+/* Shares of time in percent: work pauses above one and goes on below the other. */
+struct config_psi {
+	bool is_on;
+	uint32_t pause_percent, resume_percent;
+};
+
+/* [clear]: how memory is cleared and filled. Every key may change at any time, also by `hpzctl set`. */
+struct config_clear {
+	char method[32];           /* "auto" or a row of zero.c's table, which is for the daemon to look up */
+	bool is_enabled;           /* no: nothing is cleared or filled, not even for who waits */
+	uint32_t workers;          /* per node; 0: auto */
+	char cpus[256];            /* "all" or a list as 0-3,8 */
+	uint64_t rate_bytes_per_s; /* per node; 0: none */
+	struct config_psi psi_cpu, psi_memory;
+	bool is_scavenger;
+	/* Percent of a pool's target that is clean: below low it is refilled until high is reached. */
+	uint32_t low_percent, high_percent;
+	bool is_kernel_zeroing; /* zeroable_hugepages may be used where it exists */
+};
+
 struct config {
 	char path[256];
 	char socket[108];
@@ -85,9 +107,9 @@ struct config {
 	uint32_t socket_mode;
 	char run_dir[128];
 	enum log_level log_level;
-	char method[32]; /* [clear] method: "auto" or a row of zero.c's table, which is for the daemon to look
-			    up */
-	unsigned socket_line, socket_group_line, run_dir_line, method_line; /* 0: not given */
+	struct config_clear clear;
+	/* 0: not given */
+	unsigned socket_line, socket_group_line, run_dir_line, method_line, cpus_line, high_line;
 	unsigned line_count;
 	struct config_pool pools[CONFIG_POOLS_MAX];
 	size_t pool_count;
@@ -109,6 +131,16 @@ int config_read(
  */
 int config_check_reload(const struct config *now, const struct config *next,
 	bool (*has_pages)(const char *pool, void *user), void *user, char *ret_error, size_t capacity);
+
+/*
+ * One key of [clear] as `hpzctl set` gives it. 0, or -EINVAL with the reason in ret_why ("KEY = VALUE, why"),
+ * and nothing has changed. -ENOENT, also with a text: there is no such key.
+ */
+int config_set_clear(
+	struct config_clear *clear, const char *key, const char *value, char *ret_why, size_t capacity);
+/* The value in force as one would write it, by row: 0 to CONFIG_CLEAR_KEYS - 1; returns the key's name. */
+#define CONFIG_CLEAR_KEYS 11
+const char *config_get_clear(const struct config_clear *clear, size_t row, char *ret_value, size_t capacity);
 
 /*
  * The stock of a pool in whole pages, largest segments first, each size once; sums to at most `pages`, which

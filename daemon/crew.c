@@ -26,14 +26,13 @@
  */
 #include <fcntl.h>
 #include <inttypes.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
 #include "crew.h"
+#include "crew_rules.h"
 #include "frame.h"
 #include "host.h"
 #include "log.h"
@@ -54,6 +53,7 @@ struct crew_worker {
 	unsigned handles; /* open uv handles; freed at 0 */
 	int sock;
 	struct worker_control *control;
+	struct pressure_rules *rules; /* its node's; NULL: a helper */
 	struct crew_job *job;
 	uint64_t born_ns;
 	bool has_exited;
@@ -67,6 +67,7 @@ struct crew_node {
 	unsigned workers_max;
 	enum worker_level level;
 	struct list queue;
+	struct crew_rules rules;
 };
 
 struct crew {
@@ -75,6 +76,8 @@ struct crew {
 	struct list workers;
 	struct list nodes;
 	struct list helper_queue;
+	const struct host *host; /* NULL until the rules are set */
+	struct config_clear clear;
 	uv_timer_t timer; /* the next dispatch */
 	bool is_held, is_stopping, is_dispatching;
 	bool is_backing_off; /* until the timer fires */
@@ -105,24 +108,11 @@ static void back_off(struct crew *crew)
 
 /* ---- scheduling class ---- */
 
-static void set_class(pid_t pid, enum worker_level level)
+/* A stop or a level has changed: it may be waiting. Helpers wait for nothing. */
+static void bump(struct crew_worker *worker)
 {
-	struct sched_param none = {0};
-	int policy = SCHED_OTHER, nice_value = 0;
-	switch (level) {
-	case WORKER_LEVEL_IDLE:
-		policy = SCHED_IDLE;
-		break;
-	case WORKER_LEVEL_REFILL:
-		policy = SCHED_BATCH;
-		nice_value = 19;
-		break;
-	case WORKER_LEVEL_URGENT:
-		break;
-	}
-	if (sched_setscheduler(pid, policy, &none) < 0 ||
-		setpriority(PRIO_PROCESS, (id_t)pid, nice_value) < 0)
-		log_debug("cannot set the class of worker %d: %s", (int)pid, strerror(errno));
+	if (worker->rules)
+		pressure_bump(worker->rules);
 }
 
 static void apply_level(struct crew_worker *worker, enum worker_level level)
@@ -131,7 +121,8 @@ static void apply_level(struct crew_worker *worker, enum worker_level level)
 		return;
 	worker->level = level;
 	atomic_store(&worker->control->level, (uint32_t)level);
-	set_class(worker->process.pid, level);
+	crew_rules_set_class(worker->process.pid, level);
+	bump(worker);
 }
 
 /* ---- jobs ---- */
@@ -193,6 +184,14 @@ static struct crew_node *find_node(struct crew *crew, int32_t node)
 	struct crew_node *entry = calloc(1, sizeof *entry);
 	if (!entry)
 		return NULL;
+	int r = crew_rules_open(&entry->rules);
+	if (r < 0) {
+		log_error("no rules for the workers of node %" PRId32 ": %s", node, strerror(-r));
+		free(entry);
+		return NULL;
+	}
+	if (crew->host)
+		crew_rules_set(&entry->rules, node, crew->host, &crew->clear);
 	entry->node = node;
 	entry->workers_max = 1;
 	entry->level = WORKER_LEVEL_REFILL;
@@ -219,6 +218,7 @@ void crew_cancel(struct crew *crew, struct crew_job *job)
 {
 	if (job->worker) {
 		atomic_store(&job->worker->control->stop, job->wire.id);
+		bump(job->worker);
 		/* In a low class it might take its time to see that. */
 		if (job->is_idle)
 			apply_level(job->worker, WORKER_LEVEL_URGENT);
@@ -264,6 +264,8 @@ static void finish_job(struct crew_worker *worker, const struct worker_done *don
 {
 	struct crew_job *job = worker->job;
 	worker->job = NULL;
+	if (worker->rules)
+		atomic_fetch_sub(&worker->rules->workers, 1);
 	uv_timer_stop(&worker->deadline);
 	answer(job, done);
 }
@@ -376,7 +378,7 @@ static char **make_environment(void)
 	return environment;
 }
 
-static int spawn(struct crew_worker *worker, int sock, int control)
+static int spawn(struct crew_worker *worker, int sock, int control, int rules)
 {
 	struct crew *crew = worker->crew;
 	char node[16], parent[16];
@@ -384,12 +386,13 @@ static int spawn(struct crew_worker *worker, int sock, int control)
 	snprintf(parent, sizeof parent, "%d", (int)getpid());
 	char *arguments[] = {(char *)"hpzd", (char *)"--worker", (char *)worker_get_role_name(worker->role),
 		node, parent, NULL};
-	uv_stdio_container_t stdio[5] = {
+	uv_stdio_container_t stdio[6] = {
 		{.flags = UV_IGNORE},
 		{.flags = UV_INHERIT_FD, .data.fd = STDERR_FILENO},
 		{.flags = UV_INHERIT_FD, .data.fd = STDERR_FILENO},
 		[WORKER_SOCKET_FD] = {.flags = UV_INHERIT_FD, .data.fd = sock},
 		[WORKER_CONTROL_FD] = {.flags = UV_INHERIT_FD, .data.fd = control},
+		[WORKER_RULES_FD] = {.flags = UV_INHERIT_FD, .data.fd = rules},
 	};
 	char **environment = make_environment();
 	uv_process_options_t options = {
@@ -397,7 +400,7 @@ static int spawn(struct crew_worker *worker, int sock, int control)
 		.file = crew->program,
 		.args = arguments,
 		.env = environment,
-		.stdio_count = ARRAY_SIZE(stdio),
+		.stdio_count = rules >= 0 ? ARRAY_SIZE(stdio) : WORKER_RULES_FD,
 		.stdio = stdio,
 	};
 	int r = uv_spawn(crew->loop, &worker->process, &options);
@@ -435,7 +438,8 @@ static void note_worker(struct crew *crew, const struct crew_worker *worker)
 		append_to_list(crew, worker);
 }
 
-static struct crew_worker *start_worker(struct crew *crew, enum worker_role role, int32_t node)
+static struct crew_worker *start_worker(
+	struct crew *crew, enum worker_role role, const struct crew_node *node)
 {
 	int pair[2];
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0) {
@@ -455,7 +459,8 @@ static struct crew_worker *start_worker(struct crew *crew, enum worker_role role
 	fcntl(pair[0], F_SETFL, O_NONBLOCK);
 	worker->crew = crew;
 	worker->role = role;
-	worker->node = node;
+	worker->node = node ? node->node : -1;
+	worker->rules = node ? node->rules.page : NULL;
 	worker->sock = pair[0];
 	worker->level = WORKER_LEVEL_URGENT;
 	worker->born_ns = clock_get_ns(CLOCK_MONOTONIC);
@@ -471,7 +476,7 @@ static struct crew_worker *start_worker(struct crew *crew, enum worker_role role
 	list_append(&crew->workers, &worker->link);
 	uv_timer_init(crew->loop, &worker->deadline);
 	worker->handles = 3;
-	r = spawn(worker, theirs, control);
+	r = spawn(worker, theirs, control, node ? node->rules.fd : -1);
 	if (r < 0) {
 		log_error("cannot start a worker: %s", uv_strerror(r));
 		worker->has_exited = true;
@@ -479,6 +484,8 @@ static struct crew_worker *start_worker(struct crew *crew, enum worker_role role
 		return NULL;
 	}
 	crew->worker_count++;
+	if (node)
+		crew_rules_place(&node->rules, worker->process.pid);
 	note_worker(crew, worker);
 	uv_poll_start(&worker->poll, UV_READABLE, on_answer);
 	return worker;
@@ -517,6 +524,8 @@ static bool give(struct crew_worker *worker, struct crew_job *job)
 	job->worker = worker;
 	job->started_ns = clock_get_ns(CLOCK_MONOTONIC);
 	worker->job = job;
+	if (worker->rules)
+		atomic_fetch_add(&worker->rules->workers, 1);
 	if (job->deadline_ms > 0)
 		uv_timer_start(&worker->deadline, on_deadline, job->deadline_ms, 0);
 	return true;
@@ -580,7 +589,7 @@ static void drain_queue(struct crew *crew, struct list *queue, enum worker_role 
 		busy += give(worker, job);
 	}
 	while (!list_is_empty(queue) && alive < get_max(queue, node) && !crew->is_backing_off) {
-		struct crew_worker *worker = start_worker(crew, role, number);
+		struct crew_worker *worker = start_worker(crew, role, node);
 		if (!worker) {
 			back_off(crew);
 			return;
@@ -635,6 +644,7 @@ static void go_on_stopping(struct crew *crew)
 		/* One caught in a lower class would take its time. */
 		apply_level(worker, WORKER_LEVEL_URGENT);
 		atomic_store(&worker->control->stop, UINT64_MAX);
+		bump(worker);
 		if (!worker->job && !worker->was_killed) {
 			worker->was_killed = true;
 			shutdown(worker->sock, SHUT_WR);
@@ -683,7 +693,7 @@ static void end_leftover(pid_t pid, uint64_t start)
 	 */
 	if (host_get_start_time(&host, pid, &now) == 0 && now == start && start > 0) {
 		log_info("worker %d of a dead hpzd is still there: lifted and killed", (int)pid);
-		set_class(pid, WORKER_LEVEL_URGENT);
+		crew_rules_set_class(pid, WORKER_LEVEL_URGENT);
 		syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0);
 	}
 	close(fd);
@@ -748,10 +758,28 @@ void crew_free(struct crew *crew)
 {
 	if (!crew)
 		return;
-	LIST_FOR_EACH_SAFE (pos, &crew->nodes)
-		free(CONTAINER_OF(pos, struct crew_node, link));
+	LIST_FOR_EACH_SAFE (pos, &crew->nodes) {
+		struct crew_node *node = CONTAINER_OF(pos, struct crew_node, link);
+		crew_rules_close(&node->rules);
+		free(node);
+	}
 	close_fd(crew->list_fd);
 	free(crew);
+}
+
+void crew_set_rules(struct crew *crew, const struct host *host, const struct config_clear *clear)
+{
+	crew->host = host;
+	crew->clear = *clear;
+	LIST_FOR_EACH (pos, &crew->nodes) {
+		struct crew_node *node = CONTAINER_OF(pos, struct crew_node, link);
+		crew_rules_set(&node->rules, node->node, host, clear);
+		LIST_FOR_EACH (at, &crew->workers) {
+			const struct crew_worker *worker = CONTAINER_OF(at, struct crew_worker, link);
+			if (worker->rules == node->rules.page && !worker->has_exited)
+				crew_rules_place(&node->rules, worker->process.pid);
+		}
+	}
 }
 
 void crew_set_size(struct crew *crew, int32_t node, unsigned workers)

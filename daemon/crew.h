@@ -6,6 +6,8 @@
 #define HPZ_CREW_H
 
 #include <uv.h>
+#include "config.h"
+#include "host.h"
 #include "worker.h"
 
 struct crew;
@@ -54,6 +56,9 @@ void crew_free(struct crew *crew); /* after `stopped` */
  * it holds ours.
  */
 int crew_open_list(struct crew *crew, const char *run_dir);
+
+/* The rules of [clear] for memory workers, those that live too; `host` must outlive the crew. */
+void crew_set_rules(struct crew *crew, const struct host *host, const struct config_clear *clear);
 
 /* How many memory workers a node may have. */
 void crew_set_size(struct crew *crew, int32_t node, unsigned workers);

@@ -49,11 +49,11 @@ static int read_config(const char *path, struct config *ret_config, char *ret_er
 	int r = config_read(path, false, ret_config, ret_error, capacity);
 	if (r < 0)
 		return r;
-	if (strcmp(ret_config->method, "auto") == 0 || zero_find_method(ret_config->method))
+	if (strcmp(ret_config->clear.method, "auto") == 0 || zero_find_method(ret_config->clear.method))
 		return 0;
 	size_t used =
 		(size_t)snprintf(ret_error, capacity, "%s:%u: method = %s: there is no such method; use auto",
-			path, ret_config->method_line, ret_config->method);
+			path, ret_config->method_line, ret_config->clear.method);
 	for (size_t i = 0; i < zero_method_count && used < capacity; i++)
 		used += (size_t)snprintf(ret_error + used, capacity - used, ", %s", zero_methods[i].name);
 	return -EINVAL;
@@ -377,6 +377,17 @@ static void on_checked(void *user)
 	request_checked(&daemon->requests);
 }
 
+/* ---- rules of clearing ---- */
+
+/* At start, by a reload, by `hpzctl set`: the one place where [clear] becomes what is in force. */
+static void apply_clear(struct daemon *daemon, const struct config_clear *clear)
+{
+	daemon->config.clear = *clear;
+	crew_set_rules(daemon->crew, &daemon->host, clear);
+	reconcile_set_method(&daemon->reconcile, clear->method);
+	reconcile_mark(&daemon->reconcile);
+}
+
 /* ---- reload ---- */
 
 static bool has_pages(const char *name, void *user)
@@ -441,7 +452,7 @@ static void reload(struct daemon *daemon)
 		r = apply_config(daemon, &next);
 		daemon->config = next;
 		log_set_level(next.log_level);
-		reconcile_set_method(&daemon->reconcile, next.method);
+		apply_clear(daemon, &next.clear);
 		if (r < 0)
 			log_error("reloaded, but not whole: %s", daemon->error);
 		else
@@ -625,7 +636,8 @@ static int start(struct daemon *daemon)
 		r = open_listener(daemon);
 	if (r < 0)
 		return r;
-	reconcile_start(&daemon->reconcile, daemon->journal, daemon->config.method);
+	apply_clear(daemon, &daemon->config.clear);
+	reconcile_start(&daemon->reconcile, daemon->journal, daemon->config.clear.method);
 	return 0;
 }
 

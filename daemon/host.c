@@ -357,6 +357,57 @@ int host_get_cpulist(const struct host *host, int32_t node, char *ret_list, size
 	return 0;
 }
 
+static int parse_cpu(const char **at, unsigned long *ret_cpu)
+{
+	char *end;
+
+	if (**at < '0' || **at > '9')
+		return -EINVAL;
+	errno = 0;
+	*ret_cpu = strtoul(*at, &end, 10);
+	if (errno || *ret_cpu >= HOST_CPUS_MAX)
+		return -EINVAL;
+	*at = end;
+	return 0;
+}
+
+int host_parse_cpulist(const char *text, struct host_cpus *ret_cpus)
+{
+	struct host_cpus cpus = {{0}};
+	const char *at = text;
+	size_t width = 8 * sizeof cpus.bits[0];
+
+	while (*at) {
+		unsigned long first, last;
+		if (parse_cpu(&at, &first) < 0)
+			return -EINVAL;
+		last = first;
+		if (*at == '-' && (at++, parse_cpu(&at, &last) < 0))
+			return -EINVAL;
+		if (last < first || (*at && *at != ',') || (*at == ',' && !*++at))
+			return -EINVAL;
+		for (unsigned long cpu = first; cpu <= last; cpu++)
+			cpus.bits[cpu / width] |= 1ul << cpu % width;
+	}
+	*ret_cpus = cpus;
+	return 0;
+}
+
+unsigned host_count_cpus(const struct host_cpus *cpus)
+{
+	unsigned count = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(cpus->bits); i++)
+		count += (unsigned)__builtin_popcountl(cpus->bits[i]);
+	return count;
+}
+
+void host_and_cpus(const struct host_cpus *a, const struct host_cpus *b, struct host_cpus *ret_cpus)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(a->bits); i++)
+		ret_cpus->bits[i] = a->bits[i] & b->bits[i];
+}
+
 int host_get_boot_id(const struct host *host, char ret_id[37])
 {
 	char path[PATH_MAX], text[64];

@@ -56,6 +56,17 @@ int host_add_nr(const struct host *host, int32_t node, uint64_t page_size, int64
  * too long. */
 int host_get_cpulist(const struct host *host, int32_t node, char *ret_list, size_t capacity);
 
+/* A set of CPUs; those with greater numbers cannot be named. */
+#define HOST_CPUS_MAX 8192
+struct host_cpus {
+	unsigned long bits[HOST_CPUS_MAX / (8 * sizeof(unsigned long))];
+};
+/* "0-3,8" as sysfs and people write it; "" is the empty set. -EINVAL: no such list. */
+int host_parse_cpulist(const char *text, struct host_cpus *ret_cpus);
+unsigned host_count_cpus(const struct host_cpus *cpus);
+/* What is in both. */
+void host_and_cpus(const struct host_cpus *a, const struct host_cpus *b, struct host_cpus *ret_cpus);
+
 /* boot_id of the kernel, 36 characters and NUL. */
 int host_get_boot_id(const struct host *host, char ret_id[37]);
 

@@ -34,18 +34,69 @@ const char *worker_get_role_name(enum worker_role role)
 	return role == WORKER_MEMORY ? "memory" : "helper";
 }
 
-static bool must_stop(const struct worker_job *job, struct worker_control *control)
+/* ---- between two batches ---- */
+
+/* Of this process: what it learnt of batches outlives the jobs. Jobs of tests run in threads of one process.
+ */
+static _Thread_local struct pressure_gate gate;
+static _Thread_local struct {
+	uint64_t start_ns, bytes;
+} rate_window;
+
+/* hpzd tells by this how long we waited for a CPU. */
+static void note_rest(void *user, bool is_resting)
 {
-	uint64_t stop = atomic_load_explicit(&control->stop, memory_order_relaxed);
-	return stop == job->id || stop == UINT64_MAX;
+	struct worker_control *control = user;
+	uint64_t now_ns = clock_get_ns(CLOCK_MONOTONIC);
+	if (!is_resting)
+		atomic_fetch_add_explicit(&control->rested_ns,
+			now_ns - atomic_load_explicit(&control->resting_since_ns, memory_order_relaxed),
+			memory_order_relaxed);
+	atomic_store_explicit(&control->resting_since_ns, is_resting ? now_ns : 0, memory_order_relaxed);
 }
 
-static void count_batch(struct worker_control *control, uint64_t bytes, uint64_t start_ns)
+static void begin_batches(struct worker_control *control, struct pressure_rules *rules)
 {
+	gate.rules = rules;
+	gate.stop = &control->stop;
+	gate.level = &control->level;
+	gate.urgent = WORKER_LEVEL_URGENT;
+	gate.rest = note_rest;
+	gate.user = control;
+	gate.not_before_ns = 0;
+	rate_window.start_ns = clock_get_ns(CLOCK_MONOTONIC);
+	rate_window.bytes = 0;
+}
+
+/* All batches from here on are of this kind. What calibration measured is the time of clearing. */
+static void begin_kind(const struct worker_job *job, enum worker_op op, uint64_t batch_bytes)
+{
+	uint64_t key = (uint64_t)op << 56 | (uint64_t)(op == WORKER_CLEAR ? job->method + 1 : 0) << 48 |
+		       (uint64_t)(job->sample > 0) << 47 | job->page_size >> 10;
+	pressure_begin(&gate, job->id, key, batch_bytes, op == WORKER_CLEAR ? job->base_ns : 0);
+}
+
+static void count_rate(struct worker_control *control, uint64_t bytes, uint64_t now_ns)
+{
+	uint64_t elapsed_ns = now_ns - rate_window.start_ns;
+	rate_window.bytes += bytes;
+	if (elapsed_ns < WORKER_RATE_NS)
+		return;
+	uint64_t rate = (uint64_t)((double)rate_window.bytes * NS_PER_S / (double)elapsed_ns);
+	atomic_store_explicit(&control->rate_bytes_per_s, rate, memory_order_relaxed);
+	atomic_store_explicit(&control->rate_at_ns, now_ns, memory_order_relaxed);
+	rate_window.start_ns = now_ns;
+	rate_window.bytes = 0;
+}
+
+static void count_batch(struct worker_control *control, uint64_t bytes)
+{
+	uint64_t now_ns = clock_get_ns(CLOCK_MONOTONIC);
 	atomic_fetch_add_explicit(&control->bytes, bytes, memory_order_relaxed);
 	atomic_fetch_add_explicit(&control->batches, 1, memory_order_relaxed);
-	atomic_store_explicit(
-		&control->last_batch_ns, clock_get_ns(CLOCK_MONOTONIC) - start_ns, memory_order_relaxed);
+	atomic_store_explicit(&control->last_batch_ns, now_ns - gate.start_ns, memory_order_relaxed);
+	count_rate(control, bytes, now_ns);
+	pressure_count(&gate, bytes);
 }
 
 /* ---- memory that is not there ---- */
@@ -99,10 +150,11 @@ static int allocate(
 {
 	uint64_t total = job->length * job->page_size;
 	uint64_t step = MAX(job->page_size, WORKER_FILL_BATCH / job->page_size * job->page_size);
+	begin_kind(job, WORKER_FILL, step);
 	for (uint64_t offset = 0; offset < total; offset += step) {
-		if (must_stop(job, control))
+		uint64_t bytes = MIN(step, total - offset);
+		if (!pressure_wait(&gate, bytes))
 			return -ECANCELED;
-		uint64_t bytes = MIN(step, total - offset), start_ns = clock_get_ns(CLOCK_MONOTONIC);
 		int r;
 		do
 			r = fallocate(fd, 0, (off_t)offset, (off_t)bytes);
@@ -110,7 +162,7 @@ static int allocate(
 		if (r < 0)
 			return -errno;
 		done->bytes += bytes;
-		count_batch(control, bytes, start_ns);
+		count_batch(control, bytes);
 	}
 	return 0;
 }
@@ -199,7 +251,7 @@ static int bound_node = -1; /* -1: one node only, nothing to check */
 static int check_window(
 	const struct worker_job *job, char *start, uint64_t offset, uint64_t bytes, void *user)
 {
-	return must_stop(job, user) ? -ECANCELED : check_nodes(job, start, bytes, bound_node);
+	return !pressure_wait(&gate, 0) ? -ECANCELED : check_nodes(job, start, bytes, bound_node);
 }
 
 static int run_fill(
@@ -232,16 +284,15 @@ static int clear_window(
 	}
 	uint64_t at = job->resume > offset ? MIN(job->resume - offset, bytes) : 0;
 	while (at < bytes) {
-		if (must_stop(job, clearing->control))
+		uint64_t batch = MIN(WORKER_CLEAR_BATCH, bytes - at);
+		if (!pressure_wait(&gate, batch))
 			return -ECANCELED;
-		uint64_t batch = MIN(WORKER_CLEAR_BATCH, bytes - at),
-			 start_ns = clock_get_ns(CLOCK_MONOTONIC);
 		clearing->method->clear(start + at, batch);
 		zero_fence();
 		at += batch;
 		clearing->done->bytes += batch;
 		clearing->done->resume = offset + at;
-		count_batch(clearing->control, batch, start_ns);
+		count_batch(clearing->control, batch);
 	}
 	return 0;
 }
@@ -259,6 +310,7 @@ static int run_clear(
 	if (r < 0)
 		return r;
 	struct clearing clearing = {control, done, &zero_methods[job->method]};
+	begin_kind(job, WORKER_CLEAR, WORKER_CLEAR_BATCH);
 	return for_each_window(job, fd, clear_window, &clearing, done);
 }
 
@@ -301,10 +353,9 @@ static int verify_window(
 	struct verification *verification = user;
 	uint64_t at = job->resume > offset ? MIN(job->resume - offset, bytes) : 0;
 	while (at < bytes) {
-		if (must_stop(job, verification->control))
+		uint64_t batch = MIN(job->sample ? WORKER_SAMPLE_BATCH : WORKER_CLEAR_BATCH, bytes - at);
+		if (!pressure_wait(&gate, batch))
 			return -ECANCELED;
-		uint64_t batch = MIN(job->sample ? WORKER_FILL_BATCH : WORKER_CLEAR_BATCH, bytes - at),
-			 start_ns = clock_get_ns(CLOCK_MONOTONIC);
 		size_t dirty = 0;
 		bool is_clear =
 			job->sample ? is_sample_clear(verification, start + at, batch, job->sample, &dirty)
@@ -316,7 +367,7 @@ static int verify_window(
 		at += batch;
 		verification->done->bytes += job->sample ? batch / job->sample * 64 : batch;
 		verification->done->resume = offset + at;
-		count_batch(verification->control, batch, start_ns);
+		count_batch(verification->control, batch);
 	}
 	return 0;
 }
@@ -339,6 +390,7 @@ static int run_verify(
 	if (getrandom(&verification.random, sizeof verification.random, GRND_NONBLOCK) < 0 ||
 		verification.random == 0)
 		verification.random = clock_get_ns(CLOCK_MONOTONIC) | 1;
+	begin_kind(job, WORKER_VERIFY, job->sample ? WORKER_SAMPLE_BATCH : WORKER_CLEAR_BATCH);
 	return for_each_window(job, fd, verify_window, &verification, done);
 }
 
@@ -636,12 +688,13 @@ static int run_holders(const struct worker_job *job, struct worker_done *done,
 /* ---- the job ---- */
 
 void worker_run_job(const struct worker_job *job, const int fds[WORKER_FDS], struct worker_control *control,
-	struct worker_done *ret_done, void (*send_partial)(const struct worker_done *done, void *user),
-	void *user)
+	struct pressure_rules *rules, struct worker_done *ret_done,
+	void (*send_partial)(const struct worker_done *done, void *user), void *user)
 {
 	*ret_done = (struct worker_done){.id = job->id, .op = job->op, .method = -1, .program = -1};
 	atomic_store(&control->bytes, 0);
 	atomic_store(&control->job, job->id);
+	begin_batches(control, rules);
 	int fd = fds[WORKER_FD_SEGMENT], r = -EINVAL;
 	switch ((enum worker_op)job->op) {
 	case WORKER_CALIBRATE:
@@ -767,14 +820,16 @@ static int place_fds(const struct worker_job *job, const int *received, size_t c
 	return next == count ? 0 : -EPROTO;
 }
 
-static int serve(struct worker_control *control)
+static int serve(struct worker_control *control, struct pressure_rules *rules)
 {
 	for (;;) {
 		struct worker_job job = {0};
 		int received[WORKER_FDS], fds[WORKER_FDS];
 		size_t length = 0, count = 0;
+		note_rest(control, true);
 		int r = frame_receive(
 			WORKER_SOCKET_FD, &job, sizeof job, &length, received, WORKER_FDS, &count);
+		note_rest(control, false);
 		if (r == FRAME_EOF)
 			return 0;
 		if (r != FRAME_OK || length != sizeof job || place_fds(&job, received, count, fds) < 0) {
@@ -782,7 +837,7 @@ static int serve(struct worker_control *control)
 			return 1;
 		}
 		struct worker_done done;
-		worker_run_job(&job, fds, control, &done, send_partial_done, NULL);
+		worker_run_job(&job, fds, control, rules, &done, send_partial_done, NULL);
 		/* Before the answer: whoever reads it may count on us having let go. */
 		for (size_t i = 0; i < count; i++)
 			close(received[i]);
@@ -793,6 +848,14 @@ static int serve(struct worker_control *control)
 			return 1;
 		}
 	}
+}
+
+/* A page that hpzd shares with us; its descriptor is needed no more. NULL: it cannot be mapped. */
+static void *map_shared(int fd, size_t bytes)
+{
+	void *page = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	close(fd);
+	return page == MAP_FAILED ? NULL : page;
 }
 
 int worker_main(int argc, char **argv)
@@ -808,10 +871,10 @@ int worker_main(int argc, char **argv)
 	}
 	if (getppid() != parent) /* died before PR_SET_PDEATHSIG was in force */
 		return 1;
-	struct worker_control *control =
-		mmap(NULL, sizeof *control, PROT_READ | PROT_WRITE, MAP_SHARED, WORKER_CONTROL_FD, 0);
-	if (control == MAP_FAILED)
+	struct worker_control *control = map_shared(WORKER_CONTROL_FD, sizeof *control);
+	struct pressure_rules *rules =
+		role == WORKER_MEMORY ? map_shared(WORKER_RULES_FD, sizeof *rules) : NULL;
+	if (!control || (role == WORKER_MEMORY && !rules))
 		return 1;
-	close(WORKER_CONTROL_FD);
-	return serve(control);
+	return serve(control, rules);
 }

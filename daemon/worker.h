@@ -3,8 +3,8 @@
  * worker.h - the process that touches memory, and what it is told.
  *
  * hpzd re-executed (`hpzd --worker ROLE NODE`). Jobs come as packets on descriptor 3, each with the
- * descriptors it needs; one answer per job goes back. Descriptor 4 is a page of atomics shared with hpzd. Two
- * roles:
+ * descriptors it needs; one answer per job goes back. Descriptor 4 is a page of atomics shared with hpzd,
+ * descriptor 5 (memory) one shared with hpzd and all workers of the node: the pressure rules. Two roles:
  *
  *   memory  fills, clears and verifies: bound to a node, without a single capability, never given a path
  *   helper  whatever takes a lock that a client can hold: shields, removal of links, looking for holders
@@ -16,6 +16,7 @@
 #define HPZ_WORKER_H
 
 #include <stdatomic.h>
+#include "pressure.h"
 #include "proof.h"
 #include "segment.h"
 #include "zero.h"
@@ -26,7 +27,7 @@ const char *worker_get_role_name(enum worker_role role);
 /* How a worker is scheduled. */
 enum worker_level {
 	WORKER_LEVEL_IDLE,   /* SCHED_IDLE */
-	WORKER_LEVEL_REFILL, /* SCHED_BATCH, nice 19 */
+	WORKER_LEVEL_REFILL, /* SCHED_BATCH, nice 3 */
 	WORKER_LEVEL_URGENT, /* SCHED_OTHER */
 };
 
@@ -60,6 +61,7 @@ struct worker_job {
 	uint64_t first, pages; /* TRIM: range */
 	uint64_t resume;       /* CLEAR, VERIFY: bytes an earlier try of this very job was done with */
 	uint64_t sample;       /* VERIFY: bytes of which one cache line is read; 0: every byte */
+	uint64_t base_ns;      /* CLEAR: CPU time of an undisturbed batch; 0: not known */
 	uint64_t dev, ino;
 	uint32_t links;           /* SHIELD, UNLINK: links under hpz-out/<token> to remove */
 	uint32_t max_links;       /* SHIELD, PROBE: names the file may have; more are somebody else's */
@@ -101,26 +103,39 @@ struct worker_done {
 	double gb_per_s[ZERO_METHODS_MAX]; /* 0: not usable */
 };
 
-/* Shared with hpzd. The worker reads the first half between two batches and writes the second. */
+/*
+ * Shared with hpzd. The worker reads the first half between two batches and writes the second. Whoever writes
+ * the first half bumps the node's rules (pressure_bump): the worker may be waiting.
+ */
 struct worker_control {
-	_Atomic uint64_t stop;             /* id of the job to stop; UINT64_MAX: all */
-	_Atomic uint32_t level;            /* enum worker_level, for the pressure rules */
-	_Atomic uint64_t rate_bytes_per_s; /* 0: no cap */
+	_Atomic uint64_t stop;  /* id of the job to stop; UINT64_MAX: all */
+	_Atomic uint32_t level; /* enum worker_level, for the pressure rules */
 
 	_Atomic uint64_t job;
 	_Atomic uint64_t bytes; /* of this job */
 	_Atomic uint64_t batches;
 	_Atomic uint64_t last_batch_ns;
+	/* Without work: no job, or held up by the rules. Not counted yet: since when, 0: it works. */
+	_Atomic uint64_t rested_ns;
+	_Atomic uint64_t resting_since_ns;
+	/* How fast it goes: of the last WORKER_RATE_NS that are over. */
+	_Atomic uint64_t rate_bytes_per_s;
+	_Atomic uint64_t rate_at_ns; /* CLOCK_MONOTONIC; older than two of them: it stands still */
 };
+#define WORKER_RATE_NS (250 * NS_PER_MS)
 
 #define WORKER_SOCKET_FD  3
 #define WORKER_CONTROL_FD 4
+#define WORKER_RULES_FD   5
 
 /* Bytes between two looks at the control page. */
 #define WORKER_CLEAR_BATCH ZERO_BATCH
 /* VERIFY, sample: a cache line of each so many bytes is read. */
-#define WORKER_SAMPLE     ((uint64_t)128 << 10)
-#define WORKER_FILL_BATCH ((uint64_t)16 << 20) /* the kernel needs about 2 ms for it (6.18) */
+#define WORKER_SAMPLE ((uint64_t)128 << 10)
+/* VERIFY, sample: bytes between two looks. */
+#define WORKER_SAMPLE_BATCH ((uint64_t)16 << 20)
+/* The kernel clears a page of 2M in about 0.3 ms (6.18); a larger page is one batch. */
+#define WORKER_FILL_BATCH ((uint64_t)2 << 20)
 
 /* main() of a worker process; returns its exit status. */
 int worker_main(int argc, char **argv);
@@ -128,9 +143,9 @@ int worker_main(int argc, char **argv);
 /* SIGBUS of a job's memory ends that job with -EFAULT or -EHWPOISON; of anything else the process. */
 void worker_catch_faults(void);
 
-/* Carries out one job in this process: what the process loop calls, and tests. */
+/* Carries out one job in this process: what the process loop calls, and tests. rules NULL: none. */
 void worker_run_job(const struct worker_job *job, const int fds[WORKER_FDS], struct worker_control *control,
-	struct worker_done *ret_done, void (*send_partial)(const struct worker_done *done, void *user),
-	void *user);
+	struct pressure_rules *rules, struct worker_done *ret_done,
+	void (*send_partial)(const struct worker_done *done, void *user), void *user);
 
 #endif

@@ -480,7 +480,7 @@ static struct worker_done run_job(
 	while (!zero_methods[job.method].is_supported())
 		job.method++;
 	atomic_store(&model->control.stop, is_stopped ? id : 0);
-	worker_run_job(&job, fds, &model->control, &done, NULL, NULL);
+	worker_run_job(&job, fds, &model->control, NULL, &done, NULL, NULL);
 	close(fds[0]);
 	CHECK(model, done.id == id && done.op == (uint32_t)op);
 	return done;

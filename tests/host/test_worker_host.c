@@ -30,7 +30,7 @@ static struct worker_done run_in_dir(const struct worker_job *job, int fd, int d
 	const int fds[WORKER_FDS] = {fd, -1, dir, -1, dir};
 	struct worker_done done;
 
-	worker_run_job(job, fds, &control, &done, NULL, NULL);
+	worker_run_job(job, fds, &control, NULL, &done, NULL, NULL);
 	return done;
 }
 
@@ -216,7 +216,7 @@ static void test_cut_while_cleared(void **state)
 			memset(&control, 0, sizeof control);
 			signal(SIGBUS, SIG_DFL);
 			pthread_create(&thread, NULL, cut, &fd);
-			worker_run_job(&job, fds, &control, &done, NULL, NULL);
+			worker_run_job(&job, fds, &control, NULL, &done, NULL, NULL);
 			_exit(done.error == 0 || done.error == -EIO ? 0 : 1);
 		}
 		assert_int_equal(waitpid(child, &status, 0), child);

@@ -66,7 +66,7 @@ static void test_defaults(void **state)
 	assert_string_equal(config.socket_group, "");
 	assert_string_equal(config.run_dir, "/run/hpz");
 	assert_int_equal(config.log_level, LOG_LEVEL_INFO);
-	assert_string_equal(config.method, "auto");
+	assert_string_equal(config.clear.method, "auto");
 	assert_int_equal(config.pool_count, 0);
 	assert_int_equal(config.socket_line, 0);
 }
@@ -169,7 +169,7 @@ static void test_everything(void **state)
 	assert_string_equal(config.run_dir, "/dev/shm/hpz");
 	assert_int_equal(config.run_dir_line, 8);
 	assert_int_equal(config.log_level, LOG_LEVEL_DEBUG);
-	assert_string_equal(config.method, "movnti");
+	assert_string_equal(config.clear.method, "movnti");
 	assert_int_equal(config.method_line, 19);
 	assert_int_equal(config.pool_count, 2);
 	assert_int_equal(config.line_count, 24);
@@ -202,7 +202,7 @@ static void test_files_of_others(void **state)
 
 	read_text(bom, &config);
 	assert_int_equal(config.log_level, LOG_LEVEL_ERROR);
-	assert_string_equal(config.method, "stosb");
+	assert_string_equal(config.clear.method, "stosb");
 	/* The longest line there may be, and the same without its end. */
 	memset(line, '#', sizeof line);
 	memcpy(line + 197, "\n[hpzd]\n", 9);
@@ -287,7 +287,29 @@ static const struct {
 	{"[pool a]\npagesize = 2M\n", "2: unknown key `pagesize` in [pool], did you mean `page_size`?"},
 	{"[pool a]\nmethod = stosb\n", "2: unknown key `method` in [pool], which has page_size, node, pages, "
 				       "max_pages, mount, raise, reuse, verify, stock"},
-	{"[clear]\nrate = 1G\n", "2: unknown key `rate` in [clear], which has method"},
+	{"[clear]\nratio = 1G\n", "2: unknown key `ratio` in [clear], did you mean `rate`?"},
+	{"[clear]\nstock = 1G\n",
+		"2: unknown key `stock` in [clear], which has method, enabled, workers, cpus, "
+		"rate, psi_cpu, psi_memory, scavenger, low, high, kernel_zeroing"},
+	{"[clear]\nenabled = never\n", "2: enabled = never, neither yes nor no"},
+	{"[clear]\nworkers = 0\n", "2: workers = 0, neither `auto` nor a number from 1 to 64"},
+	{"[clear]\nworkers = 65\n", "2: workers = 65, neither `auto` nor a number from 1 to 64"},
+	{"[clear]\ncpus = 3-1\n", "2: cpus = 3-1, neither `all` nor a list of CPUs, as 0-3,8"},
+	{"[clear]\ncpus =\n", "2: cpus = , neither `all` nor a list of CPUs, as 0-3,8"},
+	{"[clear]\ncpus = 8192\n", "2: cpus = 8192, neither `all` nor a list of CPUs, as 0-3,8"},
+	{"[clear]\nrate = 1K\n", "2: rate = 1K, neither bytes a second from 1M on, as 2G, nor `none`"},
+	{"[clear]\nrate = 0\n", "2: rate = 0, neither bytes a second from 1M on, as 2G, nor `none`"},
+	{"[clear]\npsi_cpu = 40\n",
+		"2: psi_cpu = 40, neither `none` nor two percentages, PAUSE and RESUME, as 40 20"},
+	{"[clear]\npsi_cpu = 40 20 10\n",
+		"2: psi_cpu = 40 20 10, neither `none` nor two percentages, PAUSE and RESUME, as 40 20"},
+	{"[clear]\npsi_memory = 101 20\n",
+		"2: psi_memory = 101 20, PAUSE and RESUME are percentages, 0 to 100"},
+	{"[clear]\npsi_memory = 20 40\n", "2: psi_memory = 20 40, RESUME is above PAUSE"},
+	{"[clear]\nlow = 101\n", "2: low = 101, not a percentage, 0 to 100"},
+	{"[clear]\nlow = 60\nhigh = 50\n", "3: [clear] `low` is 60 and above `high`, which is 50"},
+	{"[clear]\nlow = 80\n", "1: [clear] `low` is 80 and above `high`, which is 75"},
+	{"[clear]\nkernel_zeroing = yes\n", "2: kernel_zeroing = yes, neither auto nor no"},
 	{"[hpzd]\n= 3\n", "2: unknown key `` in [hpzd], which has socket, socket_group, socket_mode, "
 			  "run_dir, log_level"},
 	{"[hpzd]\nsocket = /a\nsocket = /a\n", "3: `socket` for the second time, first in line 2"},
@@ -775,7 +797,7 @@ static void test_example_uncommented(void **state)
 	assert_string_equal(config.socket, other.socket);
 	assert_string_equal(config.socket_group, other.socket_group);
 	assert_string_equal(config.run_dir, other.run_dir);
-	assert_string_equal(config.method, other.method);
+	assert_string_equal(config.clear.method, other.clear.method);
 	assert_int_equal(config.log_level, other.log_level);
 	assert_int_equal(config.pools[0].pages, 512);
 	assert_int_equal(config.pools[0].max_pages, 512);

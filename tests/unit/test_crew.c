@@ -795,7 +795,7 @@ static void test_levels(void **state)
 	pid_t pid = start_one();
 
 	assert_int_equal(get_stat(pid, STAT_POLICY), SCHED_BATCH); /* refill, until somebody knows better */
-	assert_int_equal(get_stat(pid, STAT_NICE), 19);
+	assert_int_equal(get_stat(pid, STAT_NICE), 3);
 	crew_set_level(crew, 0, WORKER_LEVEL_IDLE);
 	assert_int_equal(get_stat(pid, STAT_POLICY), SCHED_IDLE);
 	crew_set_level(crew, 3, WORKER_LEVEL_URGENT); /* another node's */

@@ -40,7 +40,7 @@ static struct worker_done run_in_dir(const struct worker_job *job, int fd, int d
 	struct worker_done done;
 
 	memset(&done, 0xff, sizeof done);
-	worker_run_job(job, fds, &control, &done, NULL, NULL);
+	worker_run_job(job, fds, &control, NULL, &done, NULL, NULL);
 	assert_int_equal(done.id, job->id);
 	assert_int_equal(done.op, job->op);
 	assert_int_equal(atomic_load(&control.job), 0);
@@ -208,8 +208,9 @@ static void test_clear_every_method(void **state)
 		assert_int_equal(done.resume, pages * STORE_PAGE);
 		expect_file(fd, pages, pages);
 		expect_bytes(fd, 0, pages * STORE_PAGE, 0);
-		/* One to allocate, three to clear: whoever wants a stop waits no longer than for one. */
-		assert_int_equal(atomic_load(&control.batches) - batches, 4);
+		/* Three to allocate, three to clear: whoever wants a stop waits no longer than for one. */
+		assert_int_equal(WORKER_FILL_BATCH, WORKER_CLEAR_BATCH);
+		assert_int_equal(atomic_load(&control.batches) - batches, 6);
 		close(fd);
 	}
 }
@@ -335,7 +336,7 @@ static void test_clear_stopped_at_once(void **state)
 
 static void *cut_after_a_batch(void *argument)
 {
-	while (atomic_load(&control.batches) < 5)
+	while (atomic_load(&control.batches) < 64 * MIB / WORKER_FILL_BATCH + 1)
 		;
 	if (ftruncate(*(int *)argument, 0) < 0)
 		_exit(2);
@@ -357,7 +358,7 @@ static void test_cut_while_cleared(void **state)
 			signal(SIGBUS, SIG_DFL);
 			job.method = (int32_t)zero_method_count - 1;
 			pthread_create(&thread, NULL, cut_after_a_batch, &fd);
-			worker_run_job(&job, fds, &control, &done, NULL, NULL);
+			worker_run_job(&job, fds, &control, NULL, &done, NULL, NULL);
 			_exit(done.error == 0 || done.error == -EIO ? 0 : 1);
 		}
 		assert_int_equal(waitpid(child, &status, 0), child);
@@ -519,7 +520,7 @@ static struct worker_done find_holders(const struct worker_job *job)
 	struct worker_done done;
 
 	partial_count = 0;
-	worker_run_job(job, fds, &control, &done, on_partial, &partial_count);
+	worker_run_job(job, fds, &control, NULL, &done, on_partial, &partial_count);
 	assert_int_equal(done.error, 0);
 	assert_int_equal(done.is_partial, 0);
 	return done;
@@ -598,7 +599,7 @@ struct process {
 
 static struct process start_process(const char *role, const char *parent, int arguments)
 {
-	int pair[2], page = memfd_create("control", MFD_CLOEXEC);
+	int pair[2], page = memfd_create("control", MFD_CLOEXEC), rules = memfd_create("rules", MFD_CLOEXEC);
 	const char *program = getenv("HPZ_TEST_HPZD");
 	char own[16];
 
@@ -606,21 +607,26 @@ static struct process start_process(const char *role, const char *parent, int ar
 	snprintf(own, sizeof own, "%d", (int)getpid());
 	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
 	assert_int_equal(ftruncate(page, sizeof(struct worker_control)), 0);
+	assert_int_equal(ftruncate(rules, sizeof(struct pressure_rules)), 0);
 	void *shared = mmap(NULL, sizeof(struct worker_control), PROT_READ | PROT_WRITE, MAP_SHARED, page, 0);
 	assert_true(shared != MAP_FAILED);
 	pid_t pid = fork();
 	if (pid == 0) {
 		int sock = fcntl(pair[1], F_DUPFD, 10), map = fcntl(page, F_DUPFD, 10);
+		int more = fcntl(rules, F_DUPFD, 10);
 		dup2(sock, WORKER_SOCKET_FD);
 		dup2(map, WORKER_CONTROL_FD);
+		dup2(more, WORKER_RULES_FD);
 		close(sock);
 		close(map);
+		close(more);
 		execl(program, "hpzd", "--worker", role, arguments > 1 ? "-1" : NULL,
 			arguments > 2 ? (parent ? parent : own) : NULL, NULL);
 		_exit(126);
 	}
 	close(pair[1]);
 	close(page);
+	close(rules);
 	return (struct process){pid, pair[0], shared};
 }
 

@@ -51,7 +51,7 @@ static struct worker_done clear(int fd)
 
 	job.method = find_memset();
 	fds[WORKER_FD_SEGMENT] = fd;
-	worker_run_job(&job, fds, &control, &done, NULL, NULL);
+	worker_run_job(&job, fds, &control, NULL, &done, NULL, NULL);
 	return done;
 }
 
@@ -120,7 +120,7 @@ static void test_not_ours(void **state)
 	struct worker_done done;
 
 	fds[WORKER_FD_SEGMENT] = memfd_create("no", MFD_CLOEXEC);
-	worker_run_job(&job, fds, &control, &done, NULL, NULL);
+	worker_run_job(&job, fds, &control, NULL, &done, NULL, NULL);
 	assert_int_equal(done.error, -EMEDIUMTYPE);
 	close_fd(fds[WORKER_FD_SEGMENT]);
 }

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * pressure.c - when memory may be touched, and how much of it.
+ * Runs in workers; hpzd only writes the rules and bumps. Everything shared is one atomic each: a worker that
+ * dies anywhere leaves nothing half done, at most a place in the bucket that nobody uses.
+ */
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+
+#include "pressure.h"
+
+/*
+ * The scavenger: a batch is congested above 1.3 of what it should take, quiet below 1.15; in between nothing
+ * changes, so that a neighbour near the bound does not make us swing. What takes more than 8 times as long is
+ * something else: first touch of memory that the host has to find takes 50 times as long, no bus makes us so
+ * slow.
+ */
+#define CONGESTED_PERCENT 130
+#define QUIET_PERCENT     115
+#define STRANGE_TIMES     8
+/* Looks whose verdict counts are so far apart; doubling to the maximum takes six, coming back sixteen. */
+#define VERDICT_NS  (20 * NS_PER_MS)
+#define RETURN_STEP 2
+/*
+ * Several workers would take each other for neighbours: what they take for evidence are batches during which
+ * the others stand still. One asks for that every 100 ms, for at most 8 batches or 10 ms.
+ */
+#define SOLO_EVERY_NS (100 * NS_PER_MS)
+#define SOLO_BATCHES  8
+#define SOLO_MAX_NS   (10 * NS_PER_MS)
+/* A learnt base may be below the calibrated one, but not so far that hot caches set it. */
+#define LOWEST_PERCENT 75
+
+#define STAMP_BITS 48
+
+/* ---- the token bucket ---- */
+
+static uint64_t get_cost_ns(uint64_t bytes, uint64_t rate_bytes_per_s)
+{
+	return (uint64_t)((unsigned __int128)bytes * NS_PER_S / rate_bytes_per_s);
+}
+
+uint64_t pressure_take_slot(
+	_Atomic uint64_t *next_ns, uint64_t rate_bytes_per_s, uint64_t bytes, uint64_t now_ns)
+{
+	uint64_t cost = get_cost_ns(bytes, rate_bytes_per_s),
+		 burst = get_cost_ns(PRESSURE_BURST_BYTES, rate_bytes_per_s),
+		 oldest = now_ns > burst ? now_ns - burst : 0;
+	uint64_t next = atomic_load_explicit(next_ns, memory_order_relaxed), start;
+	do
+		start = MAX(next, oldest);
+	while (!atomic_compare_exchange_weak_explicit(
+		next_ns, &next, start + cost, memory_order_relaxed, memory_order_relaxed));
+	return start;
+}
+
+/* The place taken, as long as the rate it was taken at holds. */
+static uint64_t get_slot(struct pressure_gate *gate, uint64_t bytes, uint64_t now_ns)
+{
+	uint64_t rate = atomic_load_explicit(&gate->rules->rate_bytes_per_s, memory_order_relaxed);
+	if (rate == 0)
+		return 0;
+	if (gate->slot_rate != rate) {
+		gate->slot_ns = pressure_take_slot(&gate->rules->next_ns, rate, bytes, now_ns);
+		gate->slot_rate = rate;
+	}
+	return gate->slot_ns;
+}
+
+/* ---- the scavenger ---- */
+
+static unsigned get_factor(uint64_t backoff)
+{
+	return (unsigned)(backoff >> STAMP_BITS);
+}
+
+unsigned pressure_get_backoff(const struct pressure_rules *rules)
+{
+	return get_factor(atomic_load_explicit(&rules->backoff, memory_order_relaxed));
+}
+
+/* Once in VERDICT_NS for all workers of the node: they see the same neighbour. */
+static void change_backoff(struct pressure_rules *rules, bool is_congested, uint64_t now_ns)
+{
+	uint64_t old = atomic_load_explicit(&rules->backoff, memory_order_relaxed), next;
+	uint64_t mask = ((uint64_t)1 << STAMP_BITS) - 1, now_ms = now_ns / NS_PER_MS & mask;
+	do {
+		unsigned factor = get_factor(old);
+		uint64_t stamp_ms = old & mask;
+		if (now_ms < stamp_ms || now_ms - stamp_ms < VERDICT_NS / NS_PER_MS)
+			return;
+		if (is_congested)
+			factor = MIN(MAX(factor * 2, 1u), PRESSURE_BACKOFF_MAX);
+		else
+			factor -= MIN(factor, RETURN_STEP);
+		next = (uint64_t)factor << STAMP_BITS | now_ms;
+	} while (!atomic_compare_exchange_weak_explicit(
+		&rules->backoff, &old, next, memory_order_relaxed, memory_order_relaxed));
+}
+
+static int compare_samples(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+	return (x > y) - (x < y);
+}
+
+static void learn(struct pressure_base *base, uint64_t seen_ns)
+{
+	uint64_t lowest = base->given_ns * LOWEST_PERCENT / 100;
+	if (base->base_ns == 0 || seen_ns < base->base_ns)
+		base->base_ns = MAX(seen_ns, lowest);
+}
+
+void pressure_add_evidence(struct pressure_gate *gate, uint64_t cpu_ns, uint64_t now_ns)
+{
+	struct pressure_rules *rules = gate->rules;
+	struct pressure_base *base = &gate->bases[gate->base];
+	atomic_store_explicit(&rules->batch_ns, cpu_ns, memory_order_relaxed);
+	atomic_store_explicit(&rules->base_ns, base->base_ns, memory_order_relaxed);
+	if (base->base_ns > 0 && cpu_ns > base->base_ns * STRANGE_TIMES)
+		return;
+	gate->samples[gate->sample_count++] = cpu_ns;
+	if (gate->sample_count < PRESSURE_SAMPLES)
+		return;
+	gate->sample_count = 0;
+	qsort(gate->samples, PRESSURE_SAMPLES, sizeof gate->samples[0], compare_samples);
+	uint64_t median_ns = gate->samples[PRESSURE_SAMPLES / 2];
+	learn(base, median_ns);
+	if (median_ns * 100 > base->base_ns * CONGESTED_PERCENT)
+		change_backoff(rules, true, now_ns);
+	else if (median_ns * 100 < base->base_ns * QUIET_PERCENT)
+		change_backoff(rules, false, now_ns);
+}
+
+/* The others stand still from their next look on, so the first batch waits for the longest they may be in. */
+static uint64_t get_solo_ns(const struct pressure_gate *gate)
+{
+	uint64_t base_ns = gate->bases[gate->base].base_ns;
+	return base_ns > 0 ? MIN(SOLO_BATCHES * base_ns, SOLO_MAX_NS) : SOLO_MAX_NS / 4;
+}
+
+static bool is_alone(const struct pressure_gate *gate)
+{
+	return atomic_load_explicit(&gate->rules->workers, memory_order_relaxed) <= 1;
+}
+
+/* Asks for a while of its own, when one is due. */
+static void begin_solo(struct pressure_gate *gate, uint64_t now_ns)
+{
+	struct pressure_rules *rules = gate->rules;
+	uint64_t next = atomic_load_explicit(&rules->solo_next_ns, memory_order_relaxed);
+	if (is_alone(gate) || now_ns < next ||
+		!atomic_compare_exchange_strong_explicit(&rules->solo_next_ns, &next, now_ns + SOLO_EVERY_NS,
+			memory_order_relaxed, memory_order_relaxed))
+		return;
+	uint64_t length_ns = get_solo_ns(gate);
+	gate->solo_until_ns = now_ns + length_ns;
+	gate->not_before_ns = now_ns + length_ns / 4;
+	atomic_store_explicit(&rules->solo_until_ns, gate->solo_until_ns, memory_order_relaxed);
+}
+
+static uint64_t get_scavenger_start(struct pressure_gate *gate, uint64_t now_ns)
+{
+	struct pressure_rules *rules = gate->rules;
+	if (!atomic_load_explicit(&rules->is_scavenger, memory_order_relaxed)) {
+		gate->not_before_ns = 0;
+		return 0;
+	}
+	if (gate->solo_until_ns <= now_ns) {
+		gate->solo_until_ns = 0;
+		begin_solo(gate, now_ns);
+	}
+	if (gate->solo_until_ns > 0)
+		return gate->not_before_ns;
+	uint64_t solo_ns = atomic_load_explicit(&rules->solo_until_ns, memory_order_relaxed);
+	/* Bounded: whoever asked may have died, or the clock of its wish is nonsense. */
+	if (solo_ns > now_ns + SOLO_MAX_NS)
+		solo_ns = 0;
+	return MAX(gate->not_before_ns, solo_ns);
+}
+
+/* ---- the gate ---- */
+
+uint64_t pressure_get_start(struct pressure_gate *gate, uint64_t bytes, uint64_t now_ns)
+{
+	struct pressure_rules *rules = gate->rules;
+	if (!rules)
+		return 0;
+	if (atomic_load_explicit(&rules->is_off, memory_order_relaxed))
+		return UINT64_MAX;
+	if (atomic_load_explicit(gate->level, memory_order_relaxed) == gate->urgent)
+		return 0;
+	if (atomic_load_explicit(&rules->paused, memory_order_relaxed))
+		return UINT64_MAX;
+	uint64_t start = get_scavenger_start(gate, now_ns), slot = get_slot(gate, bytes, now_ns);
+	start = MAX(start, slot);
+	return start <= now_ns ? 0 : start;
+}
+
+static bool must_stop(const struct pressure_gate *gate)
+{
+	uint64_t stop = atomic_load_explicit(gate->stop, memory_order_relaxed);
+	return stop == gate->job || stop == UINT64_MAX;
+}
+
+static struct pressure_base *find_base(struct pressure_gate *gate, uint64_t key)
+{
+	for (size_t i = 0; i < PRESSURE_BASES; i++) {
+		if (gate->bases[i].key == key)
+			return &gate->bases[i];
+	}
+	struct pressure_base *base = &gate->bases[gate->next_base++ % PRESSURE_BASES];
+	*base = (struct pressure_base){.key = key};
+	return base;
+}
+
+void pressure_begin(
+	struct pressure_gate *gate, uint64_t job, uint64_t key, uint64_t batch_bytes, uint64_t base_ns)
+{
+	struct pressure_base *base = find_base(gate, key);
+	/* Another calibration: what was learnt beside the old one counts no more. */
+	if (base_ns > 0 && base->given_ns != base_ns) {
+		base->given_ns = base->base_ns = base_ns;
+	}
+	if ((size_t)(base - gate->bases) != gate->base)
+		gate->sample_count = 0;
+	gate->base = (size_t)(base - gate->bases);
+	gate->job = job;
+	gate->batch_bytes = batch_bytes;
+	gate->slot_rate = 0;
+}
+
+static void wait_for_change(struct pressure_rules *rules, uint32_t seen, uint64_t start_ns)
+{
+	struct timespec until = {
+		.tv_sec = (time_t)(start_ns / NS_PER_S), .tv_nsec = (long)(start_ns % NS_PER_S)};
+	/* BITSET: its time is absolute. Not private: hpzd is another process. Whatever it returns, we look
+	 * again. */
+	syscall(SYS_futex, &rules->change, FUTEX_WAIT_BITSET, seen, start_ns == UINT64_MAX ? NULL : &until,
+		NULL, FUTEX_BITSET_MATCH_ANY);
+}
+
+bool pressure_wait(struct pressure_gate *gate, uint64_t bytes)
+{
+	for (;;) {
+		uint32_t seen = gate->rules ? atomic_load(&gate->rules->change) : 0;
+		if (must_stop(gate))
+			return false;
+		uint64_t now_ns = clock_get_ns(CLOCK_MONOTONIC),
+			 start_ns = pressure_get_start(gate, bytes, now_ns);
+		if (start_ns == 0) {
+			gate->slot_rate = 0;
+			gate->start_ns = now_ns;
+			gate->start_cpu_ns = clock_get_ns(CLOCK_THREAD_CPUTIME_ID);
+			gate->is_evidence = gate->rules && (gate->solo_until_ns > 0 || is_alone(gate));
+			return true;
+		}
+		if (gate->rest)
+			gate->rest(gate->user, true);
+		wait_for_change(gate->rules, seen, start_ns);
+		if (gate->rest)
+			gate->rest(gate->user, false);
+	}
+}
+
+void pressure_count(struct pressure_gate *gate, uint64_t bytes)
+{
+	struct pressure_rules *rules = gate->rules;
+	if (!rules)
+		return;
+	atomic_fetch_add_explicit(&rules->bytes, bytes, memory_order_relaxed);
+	atomic_fetch_add_explicit(&rules->batches, 1, memory_order_relaxed);
+	if (!atomic_load_explicit(&rules->is_scavenger, memory_order_relaxed) || bytes != gate->batch_bytes)
+		return;
+	uint64_t now_ns = clock_get_ns(CLOCK_MONOTONIC),
+		 cpu_ns = clock_get_ns(CLOCK_THREAD_CPUTIME_ID) - gate->start_cpu_ns;
+	/* What outlasted our while alone may have met the others at its end. */
+	bool is_solo_over = gate->solo_until_ns > 0 && now_ns > gate->solo_until_ns;
+	if (gate->is_evidence && !is_solo_over)
+		pressure_add_evidence(gate, cpu_ns, now_ns);
+	if (gate->solo_until_ns == 0 || is_solo_over)
+		gate->not_before_ns = now_ns + pressure_get_backoff(rules) * cpu_ns;
+}
+
+void pressure_bump(struct pressure_rules *rules)
+{
+	atomic_fetch_add(&rules->change, 1);
+	syscall(SYS_futex, &rules->change, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
