@@ -36,10 +36,12 @@
 #include "frame.h"
 #include "host.h"
 #include "log.h"
+#include "pressure_psi.h"
 
 #define HELPERS_MAX      32
 #define HELPERS_IDLE_MAX 1   /* kept for the next job */
 #define RESTART_MS       500 /* after a death in the first second of a worker's life */
+#define PSI_MS           250 /* a look at PSI; each reads one file a worker and three more */
 #define LIST_LINES_MAX   256 /* written anew beyond that: helpers come and go as long as hpzd lives */
 
 struct crew_worker {
@@ -54,6 +56,10 @@ struct crew_worker {
 	int sock;
 	struct worker_control *control;
 	struct pressure_rules *rules; /* its node's; NULL: a helper */
+	struct {
+		uint64_t at_ns, rested_ns;
+		struct pressure_sched sched;
+	} looked; /* when others' pressure was last measured; at_ns 0: not since its job began */
 	struct crew_job *job;
 	uint64_t born_ns;
 	bool has_exited;
@@ -78,7 +84,11 @@ struct crew {
 	struct list helper_queue;
 	const struct host *host; /* NULL until the rules are set */
 	struct config_clear clear;
-	uv_timer_t timer; /* the next dispatch */
+	struct pressure_psi psi_cpu, psi_memory;
+	uint64_t busy_ns, psi_at_ns; /* of all CPUs, at the last look at them */
+	bool was_psi_missed;
+	uv_timer_t psi_timer; /* while memory jobs run and PSI counts */
+	uv_timer_t timer;     /* the next dispatch */
 	bool is_held, is_stopping, is_dispatching;
 	bool is_backing_off; /* until the timer fires */
 	uint64_t next_job;
@@ -123,6 +133,105 @@ static void apply_level(struct crew_worker *worker, enum worker_level level)
 	atomic_store(&worker->control->level, (uint32_t)level);
 	crew_rules_set_class(worker->process.pid, level);
 	bump(worker);
+}
+
+/* ---- pressure ---- */
+
+/* What a worker waited for a CPU since the last look; 0 at the first. */
+static uint64_t measure_wait(struct crew *crew, struct crew_worker *worker, uint64_t now_ns)
+{
+	struct pressure_sched sched;
+	struct worker_control *control = worker->control;
+	if (pressure_read_sched(crew->host, worker->process.pid, &sched) < 0)
+		return 0;
+	uint64_t since_ns = atomic_load(&control->resting_since_ns),
+		 rested_ns = atomic_load(&control->rested_ns);
+	if (since_ns > 0 && since_ns < now_ns)
+		rested_ns += now_ns - since_ns;
+	uint64_t wait_ns = 0;
+	if (worker->looked.at_ns > 0)
+		wait_ns = pressure_get_wait_ns(now_ns - worker->looked.at_ns,
+			sched.ran_ns - worker->looked.sched.ran_ns,
+			sched.waited_ns - worker->looked.sched.waited_ns,
+			rested_ns - MIN(rested_ns, worker->looked.rested_ns));
+	worker->looked.at_ns = now_ns;
+	worker->looked.rested_ns = rested_ns;
+	worker->looked.sched = sched;
+	return wait_ns;
+}
+
+static bool wants_psi(const struct crew *crew)
+{
+	return crew->host && crew->clear.is_enabled && !crew->is_stopping &&
+	       (crew->clear.psi_cpu.is_on || crew->clear.psi_memory.is_on);
+}
+
+static bool look_at_resource(struct crew *crew, const char *resource, const struct config_psi *limits,
+	struct pressure_psi *psi, uint64_t own_ns, double busy_cpus, uint64_t now_ns)
+{
+	uint64_t total_us;
+	if (!limits->is_on) {
+		*psi = (struct pressure_psi){.is_paused = false};
+		return false;
+	}
+	int r = pressure_read_psi(crew->host, resource, &total_us);
+	if (r == 0)
+		return pressure_judge_psi(psi, limits, total_us, own_ns, busy_cpus, now_ns);
+	if (!crew->was_psi_missed)
+		log_warning("/proc/pressure/%s: %s: psi_%s has no effect", resource, strerror(-r), resource);
+	crew->was_psi_missed = true;
+	psi->is_paused = false;
+	return false;
+}
+
+static void set_paused(struct crew *crew, uint32_t paused)
+{
+	LIST_FOR_EACH (pos, &crew->nodes)
+		crew_rules_set_paused(&CONTAINER_OF(pos, struct crew_node, link)->rules, paused);
+}
+
+/* Returns whether any memory worker has a job. */
+static bool look_at_pressure(struct crew *crew)
+{
+	uint64_t now_ns = clock_get_ns(CLOCK_MONOTONIC), own_ns = 0, busy_ns = 0;
+	uint64_t window_ns = now_ns - MIN(now_ns, crew->psi_at_ns);
+	bool has_work = false;
+	LIST_FOR_EACH (pos, &crew->workers) {
+		struct crew_worker *worker = CONTAINER_OF(pos, struct crew_worker, link);
+		if (!worker->rules || worker->has_exited)
+			continue;
+		has_work = has_work || worker->job;
+		own_ns += measure_wait(crew, worker, now_ns);
+	}
+	pressure_read_busy(crew->host, &busy_ns);
+	double busy_cpus = (double)(busy_ns - MIN(busy_ns, crew->busy_ns)) / (double)MAX(window_ns, 1);
+	crew->busy_ns = busy_ns;
+	crew->psi_at_ns = now_ns;
+	uint32_t paused = 0;
+	if (look_at_resource(crew, "cpu", &crew->clear.psi_cpu, &crew->psi_cpu, own_ns, busy_cpus, now_ns))
+		paused |= PRESSURE_PAUSE_CPU;
+	if (look_at_resource(
+		    crew, "memory", &crew->clear.psi_memory, &crew->psi_memory, 0, busy_cpus, now_ns))
+		paused |= PRESSURE_PAUSE_MEMORY;
+	set_paused(crew, paused);
+	return has_work;
+}
+
+/* What is paused stays so over the end of a job: the next one begins with a look. */
+static void on_psi_timer(uv_timer_t *timer)
+{
+	struct crew *crew = CONTAINER_OF(timer, struct crew, psi_timer);
+	if (!look_at_pressure(crew))
+		uv_timer_stop(timer);
+}
+
+static void start_psi(struct crew *crew)
+{
+	if (!wants_psi(crew) || uv_is_active((uv_handle_t *)&crew->psi_timer))
+		return;
+	crew->psi_cpu.at_ns = crew->psi_memory.at_ns = 0;
+	look_at_pressure(crew);
+	uv_timer_start(&crew->psi_timer, on_psi_timer, PSI_MS, PSI_MS);
 }
 
 /* ---- jobs ---- */
@@ -524,8 +633,10 @@ static bool give(struct crew_worker *worker, struct crew_job *job)
 	job->worker = worker;
 	job->started_ns = clock_get_ns(CLOCK_MONOTONIC);
 	worker->job = job;
-	if (worker->rules)
+	if (worker->rules) {
 		atomic_fetch_add(&worker->rules->workers, 1);
+		start_psi(worker->crew);
+	}
 	if (job->deadline_ms > 0)
 		uv_timer_start(&worker->deadline, on_deadline, job->deadline_ms, 0);
 	return true;
@@ -650,6 +761,8 @@ static void go_on_stopping(struct crew *crew)
 			shutdown(worker->sock, SHUT_WR);
 		}
 	}
+	if (!uv_is_closing((uv_handle_t *)&crew->psi_timer))
+		uv_close((uv_handle_t *)&crew->psi_timer, NULL);
 	if (list_is_empty(&crew->workers) && !uv_is_closing((uv_handle_t *)&crew->timer))
 		uv_close((uv_handle_t *)&crew->timer, on_timer_closed);
 }
@@ -742,6 +855,7 @@ int crew_init(uv_loop_t *loop, const char *program, struct crew **ret_crew)
 	list_init(&crew->nodes);
 	list_init(&crew->helper_queue);
 	uv_timer_init(loop, &crew->timer);
+	uv_timer_init(loop, &crew->psi_timer);
 	*ret_crew = crew;
 	return 0;
 }
@@ -769,16 +883,26 @@ void crew_free(struct crew *crew)
 
 void crew_set_rules(struct crew *crew, const struct host *host, const struct config_clear *clear)
 {
+	bool has_work = false;
 	crew->host = host;
 	crew->clear = *clear;
+	crew->was_psi_missed = false;
 	LIST_FOR_EACH (pos, &crew->nodes) {
 		struct crew_node *node = CONTAINER_OF(pos, struct crew_node, link);
 		crew_rules_set(&node->rules, node->node, host, clear);
 		LIST_FOR_EACH (at, &crew->workers) {
 			const struct crew_worker *worker = CONTAINER_OF(at, struct crew_worker, link);
+			has_work = has_work || (worker->rules && worker->job);
 			if (worker->rules == node->rules.page && !worker->has_exited)
 				crew_rules_place(&node->rules, worker->process.pid);
 		}
+	}
+	if (!wants_psi(crew)) {
+		uv_timer_stop(&crew->psi_timer);
+		crew->psi_cpu.is_paused = crew->psi_memory.is_paused = false;
+		set_paused(crew, 0);
+	} else if (has_work) {
+		start_psi(crew);
 	}
 }
 
