@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 
+#include "clearing.h"
 #include "leases.h"
 #include "options.h"
 #include "output.h"
@@ -14,6 +15,12 @@ static void cmd_status_cleanup(struct hpz_status **status)
 	hpz_status_free(*status);
 }
 #define _cleanup_status_ __attribute__((cleanup(cmd_status_cleanup)))
+
+static void cmd_status_cleanup_clearing(struct hpz_clearing **clearing)
+{
+	hpz_clearing_free(*clearing);
+}
+#define _cleanup_clearing_ __attribute__((cleanup(cmd_status_cleanup_clearing)))
 
 static void cmd_status_get_pool(
 	const struct hpz_status *status, size_t index, struct hpz_pool_status *ret_pool)
@@ -60,7 +67,7 @@ static void cmd_status_print_pool_json(struct output_json *json, const struct hp
 }
 
 static void cmd_status_print_json(const struct hpz_status *status, const struct hpz_daemon_status *daemon,
-	const struct hpz_lease_list *list)
+	const struct hpz_lease_list *list, const struct hpz_clearing *clearing)
 {
 	struct output_json json;
 
@@ -86,6 +93,7 @@ static void cmd_status_print_json(const struct hpz_status *status, const struct 
 		cmd_status_print_pool_json(&json, &pool);
 	}
 	output_json_close(&json);
+	clearing_print_json(&json, clearing);
 	leases_print_json(&json, list);
 	output_json_close(&json);
 }
@@ -169,7 +177,7 @@ static void cmd_status_print_pools(const struct hpz_status *status, uint32_t poo
 }
 
 static void cmd_status_print(const struct hpz_status *status, const struct hpz_daemon_status *daemon,
-	const struct hpz_lease_list *list)
+	const struct hpz_lease_list *list, const struct hpz_clearing *clearing)
 {
 	char uptime[OUTPUT_DURATION];
 
@@ -187,6 +195,7 @@ static void cmd_status_print(const struct hpz_status *status, const struct hpz_d
 	else
 		puts("No pools: /etc/hpz/hpzd.conf makes them.");
 	putchar('\n');
+	clearing_print(stdout, clearing);
 	if (hpz_list_get_count(list))
 		leases_print_table(stdout, list, false);
 	else
@@ -198,6 +207,7 @@ int cmd_status(struct hpzctl *ctl, int argc, char **argv)
 	_cleanup_hpz_ struct hpz *hpz = NULL;
 	_cleanup_status_ struct hpz_status *status = NULL;
 	_cleanup_list_ struct hpz_lease_list *list = NULL;
+	_cleanup_clearing_ struct hpz_clearing *clearing = NULL;
 	struct hpz_daemon_status daemon = {.struct_size = sizeof(daemon)};
 	char **operands;
 	int count;
@@ -213,12 +223,16 @@ int cmd_status(struct hpzctl *ctl, int argc, char **argv)
 	int error = hpz_get_status(hpz, &status);
 	if (!error)
 		error = hpz_list(hpz, &list);
+	if (!error)
+		error = hpz_get_clearing(hpz, &clearing);
+	if (error == HPZ_ERR_UNSUPPORTED) /* an older hpzd */
+		error = HPZ_OK;
 	if (error)
 		return hpzctl_fail(ctl, hpz, error, "cannot get the status");
 	hpz_status_get_daemon(status, &daemon);
 	if (ctl->json)
-		cmd_status_print_json(status, &daemon, list);
+		cmd_status_print_json(status, &daemon, list, clearing);
 	else
-		cmd_status_print(status, &daemon, list);
+		cmd_status_print(status, &daemon, list, clearing);
 	return HPZCTL_DONE;
 }

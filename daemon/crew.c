@@ -927,6 +927,42 @@ void crew_set_level(struct crew *crew, int32_t node, enum worker_level level)
 	}
 }
 
+static void add_worker_state(const struct crew_worker *worker, struct crew_node_state *state)
+{
+	state->workers++;
+	if (!worker->job)
+		return;
+	state->busy[worker->level]++;
+	uint64_t at_ns = atomic_load(&worker->control->rate_at_ns);
+	if (clock_get_ns(CLOCK_MONOTONIC) - at_ns < 2 * WORKER_RATE_NS)
+		state->rate_bytes_per_s += atomic_load(&worker->control->rate_bytes_per_s);
+}
+
+bool crew_get_node_state(const struct crew *crew, size_t index, struct crew_node_state *ret_state)
+{
+	LIST_FOR_EACH (pos, &crew->nodes) {
+		const struct crew_node *node = CONTAINER_OF(pos, struct crew_node, link);
+		if (index-- > 0)
+			continue;
+		*ret_state = (struct crew_node_state){.node = node->node, .rules = node->rules.page};
+		LIST_FOR_EACH (at, &node->queue)
+			ret_state->queued++;
+		LIST_FOR_EACH (at, &crew->workers) {
+			const struct crew_worker *worker = CONTAINER_OF(at, struct crew_worker, link);
+			if (worker->rules == node->rules.page && !worker->has_exited)
+				add_worker_state(worker, ret_state);
+		}
+		return true;
+	}
+	return false;
+}
+
+void crew_get_psi(const struct crew *crew, double *ret_cpu, double *ret_memory)
+{
+	*ret_cpu = crew->clear.psi_cpu.is_on ? crew->psi_cpu.percent : -1;
+	*ret_memory = crew->clear.psi_memory.is_on ? crew->psi_memory.percent : -1;
+}
+
 unsigned crew_get_worker_count(const struct crew *crew)
 {
 	return crew->worker_count;

@@ -77,6 +77,19 @@ void crew_cancel(struct crew *crew, struct crew_job *job);
 /* Frees a job that was never submitted. */
 void crew_free_job(struct crew_job *job);
 
+/* What a node's memory workers do now. */
+struct crew_node_state {
+	int32_t node;
+	unsigned workers, queued;
+	unsigned busy[WORKER_LEVEL_COUNT]; /* with a job, by level */
+	uint64_t rate_bytes_per_s;
+	const struct pressure_rules *rules;
+};
+/* By index; false: there are no more. */
+bool crew_get_node_state(const struct crew *crew, size_t index, struct crew_node_state *ret_state);
+/* Percent of time that others wait, -1: nobody looks. */
+void crew_get_psi(const struct crew *crew, double *ret_cpu, double *ret_memory);
+
 unsigned crew_get_worker_count(const struct crew *crew);
 uint64_t crew_get_deaths(const struct crew *crew);
 size_t crew_get_queued(const struct crew *crew, enum worker_role role);

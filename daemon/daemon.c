@@ -44,19 +44,27 @@ struct daemon {
 /* ---- the configuration ---- */
 
 /* What config.c, which knows no other room, cannot judge. */
+static int check_method(const char *method, char *ret_why, size_t capacity)
+{
+	if (strcmp(method, "auto") == 0 || zero_find_method(method))
+		return 0;
+	size_t used =
+		(size_t)snprintf(ret_why, capacity, "method = %s: there is no such method; use auto", method);
+	for (size_t i = 0; i < zero_method_count && used < capacity; i++)
+		used += (size_t)snprintf(ret_why + used, capacity - used, ", %s", zero_methods[i].name);
+	return -EINVAL;
+}
+
 static int read_config(const char *path, struct config *ret_config, char *ret_error, size_t capacity)
 {
 	int r = config_read(path, false, ret_config, ret_error, capacity);
 	if (r < 0)
 		return r;
-	if (strcmp(ret_config->clear.method, "auto") == 0 || zero_find_method(ret_config->clear.method))
-		return 0;
-	size_t used =
-		(size_t)snprintf(ret_error, capacity, "%s:%u: method = %s: there is no such method; use auto",
-			path, ret_config->method_line, ret_config->clear.method);
-	for (size_t i = 0; i < zero_method_count && used < capacity; i++)
-		used += (size_t)snprintf(ret_error + used, capacity - used, ", %s", zero_methods[i].name);
-	return -EINVAL;
+	char why[512];
+	r = check_method(ret_config->clear.method, why, sizeof why);
+	if (r < 0)
+		snprintf(ret_error, capacity, "%s:%u: %s", path, ret_config->method_line, why);
+	return r;
 }
 
 /* ---- mounts and pools ---- */
@@ -388,6 +396,14 @@ static void apply_clear(struct daemon *daemon, const struct config_clear *clear)
 	reconcile_mark(&daemon->reconcile);
 }
 
+static int on_set_clear(const struct config_clear *clear, char *ret_why, size_t capacity, void *user)
+{
+	int r = check_method(clear->method, ret_why, capacity);
+	if (r == 0)
+		apply_clear(user, clear);
+	return r;
+}
+
 /* ---- reload ---- */
 
 static bool has_pages(const char *name, void *user)
@@ -590,6 +606,8 @@ static int open_rooms(struct daemon *daemon, const char *program)
 	books_init(&daemon->books, &daemon->loop, &daemon->reconcile, on_checked, daemon);
 	request_init(&daemon->requests, &daemon->loop, &daemon->host, &daemon->config, daemon->crew,
 		&daemon->leases, daemon->handoff, &daemon->reconcile, &daemon->books, session_send);
+	daemon->requests.set_clear = on_set_clear;
+	daemon->requests.set_user = daemon;
 	r = crew_open_list(daemon->crew, daemon->config.run_dir);
 	if (r < 0)
 		log_warning("%s/workers: %s: a later hpzd cannot hurry what we leave behind",

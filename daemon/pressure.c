@@ -24,10 +24,13 @@
 #define RETURN_STEP 2
 /*
  * Several workers would take each other for neighbours: what they take for evidence are batches during which
- * the others stand still. One asks for that every 100 ms, for at most 8 batches or 10 ms.
+ * the others stand still. Every 100 ms one asks for that. It waits for four batch times itself, because
+ * theirs that are under way may take so long, being several, and gives the bus back as soon as it has seen
+ * enough.
  */
 #define SOLO_EVERY_NS (100 * NS_PER_MS)
-#define SOLO_BATCHES  8
+#define SOLO_LEAD     4
+#define SOLO_BATCHES  20
 #define SOLO_MAX_NS   (10 * NS_PER_MS)
 /* A learnt base may be below the calibrated one, but not so far that hot caches set it. */
 #define LOWEST_PERCENT 75
@@ -112,7 +115,14 @@ static void learn(struct pressure_base *base, uint64_t seen_ns)
 		base->base_ns = MAX(seen_ns, lowest);
 }
 
-void pressure_add_evidence(struct pressure_gate *gate, uint64_t cpu_ns, uint64_t now_ns)
+static void end_solo(struct pressure_gate *gate)
+{
+	gate->solo_until_ns = 0;
+	atomic_store_explicit(&gate->rules->solo_until_ns, 0, memory_order_relaxed);
+	pressure_bump(gate->rules);
+}
+
+static void add_evidence(struct pressure_gate *gate, uint64_t cpu_ns, uint64_t now_ns)
 {
 	struct pressure_rules *rules = gate->rules;
 	struct pressure_base *base = &gate->bases[gate->base];
@@ -127,17 +137,12 @@ void pressure_add_evidence(struct pressure_gate *gate, uint64_t cpu_ns, uint64_t
 	qsort(gate->samples, PRESSURE_SAMPLES, sizeof gate->samples[0], compare_samples);
 	uint64_t median_ns = gate->samples[PRESSURE_SAMPLES / 2];
 	learn(base, median_ns);
+	if (gate->solo_until_ns > 0)
+		end_solo(gate);
 	if (median_ns * 100 > base->base_ns * CONGESTED_PERCENT)
 		change_backoff(rules, true, now_ns);
 	else if (median_ns * 100 < base->base_ns * QUIET_PERCENT)
 		change_backoff(rules, false, now_ns);
-}
-
-/* The others stand still from their next look on, so the first batch waits for the longest they may be in. */
-static uint64_t get_solo_ns(const struct pressure_gate *gate)
-{
-	uint64_t base_ns = gate->bases[gate->base].base_ns;
-	return base_ns > 0 ? MIN(SOLO_BATCHES * base_ns, SOLO_MAX_NS) : SOLO_MAX_NS / 4;
 }
 
 static bool is_alone(const struct pressure_gate *gate)
@@ -154,9 +159,11 @@ static void begin_solo(struct pressure_gate *gate, uint64_t now_ns)
 		!atomic_compare_exchange_strong_explicit(&rules->solo_next_ns, &next, now_ns + SOLO_EVERY_NS,
 			memory_order_relaxed, memory_order_relaxed))
 		return;
-	uint64_t length_ns = get_solo_ns(gate);
+	uint64_t base_ns = gate->bases[gate->base].base_ns, length_ns = SOLO_MAX_NS;
+	if (base_ns > 0)
+		length_ns = MIN(SOLO_BATCHES * base_ns, SOLO_MAX_NS);
 	gate->solo_until_ns = now_ns + length_ns;
-	gate->not_before_ns = now_ns + length_ns / 4;
+	gate->not_before_ns = now_ns + length_ns * SOLO_LEAD / SOLO_BATCHES;
 	atomic_store_explicit(&rules->solo_until_ns, gate->solo_until_ns, memory_order_relaxed);
 }
 
@@ -196,6 +203,26 @@ uint64_t pressure_get_start(struct pressure_gate *gate, uint64_t bytes, uint64_t
 	uint64_t start = get_scavenger_start(gate, now_ns), slot = get_slot(gate, bytes, now_ns);
 	start = MAX(start, slot);
 	return start <= now_ns ? 0 : start;
+}
+
+void pressure_enter(struct pressure_gate *gate, uint64_t now_ns)
+{
+	gate->slot_rate = 0;
+	gate->start_ns = now_ns;
+	gate->is_evidence = gate->rules && (gate->solo_until_ns > 0 || is_alone(gate));
+}
+
+void pressure_leave(struct pressure_gate *gate, uint64_t bytes, uint64_t cpu_ns, uint64_t now_ns)
+{
+	struct pressure_rules *rules = gate->rules;
+	if (!atomic_load_explicit(&rules->is_scavenger, memory_order_relaxed) || bytes != gate->batch_bytes)
+		return;
+	/* What outlasted our while alone may have met the others at its end. */
+	bool is_solo_over = gate->solo_until_ns > 0 && now_ns > gate->solo_until_ns;
+	if (gate->is_evidence && !is_solo_over)
+		add_evidence(gate, cpu_ns, now_ns);
+	if (gate->solo_until_ns == 0 || is_solo_over)
+		gate->not_before_ns = now_ns + pressure_get_backoff(rules) * cpu_ns;
 }
 
 static bool must_stop(const struct pressure_gate *gate)
@@ -250,10 +277,8 @@ bool pressure_wait(struct pressure_gate *gate, uint64_t bytes)
 		uint64_t now_ns = clock_get_ns(CLOCK_MONOTONIC),
 			 start_ns = pressure_get_start(gate, bytes, now_ns);
 		if (start_ns == 0) {
-			gate->slot_rate = 0;
-			gate->start_ns = now_ns;
+			pressure_enter(gate, now_ns);
 			gate->start_cpu_ns = clock_get_ns(CLOCK_THREAD_CPUTIME_ID);
-			gate->is_evidence = gate->rules && (gate->solo_until_ns > 0 || is_alone(gate));
 			return true;
 		}
 		if (gate->rest)
@@ -269,18 +294,11 @@ void pressure_count(struct pressure_gate *gate, uint64_t bytes)
 	struct pressure_rules *rules = gate->rules;
 	if (!rules)
 		return;
+	/* Not the time of the clock: what else ran on this CPU meanwhile says nothing of the bus. */
+	uint64_t cpu_ns = clock_get_ns(CLOCK_THREAD_CPUTIME_ID) - gate->start_cpu_ns;
+	pressure_leave(gate, bytes, cpu_ns, clock_get_ns(CLOCK_MONOTONIC));
 	atomic_fetch_add_explicit(&rules->bytes, bytes, memory_order_relaxed);
 	atomic_fetch_add_explicit(&rules->batches, 1, memory_order_relaxed);
-	if (!atomic_load_explicit(&rules->is_scavenger, memory_order_relaxed) || bytes != gate->batch_bytes)
-		return;
-	uint64_t now_ns = clock_get_ns(CLOCK_MONOTONIC),
-		 cpu_ns = clock_get_ns(CLOCK_THREAD_CPUTIME_ID) - gate->start_cpu_ns;
-	/* What outlasted our while alone may have met the others at its end. */
-	bool is_solo_over = gate->solo_until_ns > 0 && now_ns > gate->solo_until_ns;
-	if (gate->is_evidence && !is_solo_over)
-		pressure_add_evidence(gate, cpu_ns, now_ns);
-	if (gate->solo_until_ns == 0 || is_solo_over)
-		gate->not_before_ns = now_ns + pressure_get_backoff(rules) * cpu_ns;
 }
 
 void pressure_bump(struct pressure_rules *rules)

@@ -109,8 +109,9 @@ uint64_t pressure_take_slot(
  */
 uint64_t pressure_get_start(struct pressure_gate *gate, uint64_t bytes, uint64_t now_ns);
 
-/* A full batch took cpu_ns of CPU time and nobody of ours was on the bus. */
-void pressure_add_evidence(struct pressure_gate *gate, uint64_t cpu_ns, uint64_t now_ns);
+/* A batch begins, because pressure_get_start() said 0; and it is over and took so much CPU time. */
+void pressure_enter(struct pressure_gate *gate, uint64_t now_ns);
+void pressure_leave(struct pressure_gate *gate, uint64_t bytes, uint64_t cpu_ns, uint64_t now_ns);
 
 /* Sleeps of so many batch times between two batches; 0: nobody disturbs. */
 #define PRESSURE_BACKOFF_MAX 31

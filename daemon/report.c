@@ -278,3 +278,81 @@ size_t report_status(
 		report_pool(reconcile, reconcile->pools[i], &records[i]);
 	return sizeof *ret_status + reconcile->pool_count * sizeof *records;
 }
+
+/* ---- clearing ---- */
+
+static int32_t get_tenths(double percent)
+{
+	return percent < 0 ? HPZ_WIRE_PSI_NONE : (int32_t)(percent * 10 + 0.5);
+}
+
+static void report_node(const struct crew_node_state *state, struct hpz_wire_node *record)
+{
+	const struct pressure_rules *rules = state->rules;
+	uint32_t paused = atomic_load(&rules->paused);
+	*record = (struct hpz_wire_node){
+		.size = sizeof *record,
+		.record = HPZ_RECORD_NODE,
+		.node = state->node,
+		.holds = (atomic_load(&rules->is_off) ? HPZ_HOLD_OFF : 0) |
+			 (paused & PRESSURE_PAUSE_CPU ? HPZ_HOLD_PSI_CPU : 0) |
+			 (paused & PRESSURE_PAUSE_MEMORY ? HPZ_HOLD_PSI_MEMORY : 0),
+		.workers = state->workers,
+		.queued = state->queued,
+		.idle = state->busy[WORKER_LEVEL_IDLE],
+		.refill = state->busy[WORKER_LEVEL_REFILL],
+		.urgent = state->busy[WORKER_LEVEL_URGENT],
+		.backoff = pressure_get_backoff(rules),
+		.rate_bytes_per_s = state->rate_bytes_per_s,
+		.bytes = atomic_load(&rules->bytes),
+		.batches = atomic_load(&rules->batches),
+		.batch_ns = atomic_load(&rules->batch_ns),
+		.base_ns = atomic_load(&rules->base_ns),
+	};
+}
+
+/* As it is measured: once, on memory without huge pages, on the node of the first pool. */
+static uint32_t report_methods(const struct reconcile *reconcile, struct hpz_wire_method *records)
+{
+	const struct worker_done *calibration = &reconcile->calibration;
+	uint32_t count = 0;
+	for (size_t i = 0; reconcile->is_calibrated && i < zero_method_count; i++) {
+		struct hpz_wire_method *record = &records[count++];
+		bool is_usable = calibration->error == 0 && calibration->gb_per_s[i] > 0;
+		*record = (struct hpz_wire_method){
+			.size = sizeof *record,
+			.record = HPZ_RECORD_METHOD,
+			.node = reconcile->pool_count ? reconcile->pools[0]->config.node : 0,
+			.flags = (is_usable ? HPZ_METHOD_USABLE : 0) |
+				 ((int)i == reconcile->method ? HPZ_METHOD_CHOSEN : 0),
+			.batch_ns = is_usable ? calibration->batch_ns[i] : 0,
+			.bytes_per_s = is_usable ? (uint64_t)(calibration->gb_per_s[i] * 1e9) : 0,
+		};
+		proto_set_text(record->name, sizeof record->name, zero_methods[i].name);
+	}
+	return count;
+}
+
+size_t report_clearing(const struct reconcile *reconcile, const struct config_clear *clear, void *buffer)
+{
+	struct hpz_wire_clearing *head = buffer;
+	double cpu, memory;
+	crew_get_psi(reconcile->crew, &cpu, &memory);
+	*head = (struct hpz_wire_clearing){
+		.size = sizeof *head, .psi_cpu = get_tenths(cpu), .psi_memory = get_tenths(memory)};
+	struct hpz_wire_rule *rule = (struct hpz_wire_rule *)(head + 1);
+	for (; head->rules < CONFIG_CLEAR_KEYS; head->rules++, rule++) {
+		char value[HPZ_WIRE_VALUE];
+		*rule = (struct hpz_wire_rule){.size = sizeof *rule, .record = HPZ_RECORD_RULE};
+		const char *key = config_get_clear(clear, head->rules, value, sizeof value);
+		proto_set_text(rule->key, sizeof rule->key, key);
+		proto_set_text(rule->value, sizeof rule->value, value);
+	}
+	struct hpz_wire_node *node = (struct hpz_wire_node *)rule;
+	struct crew_node_state state;
+	for (; crew_get_node_state(reconcile->crew, head->nodes, &state); head->nodes++, node++)
+		report_node(&state, node);
+	struct hpz_wire_method *method = (struct hpz_wire_method *)node;
+	head->methods = report_methods(reconcile, method);
+	return (size_t)((char *)(method + head->methods) - (char *)buffer);
+}

@@ -25,4 +25,7 @@ size_t report_check(const struct books *books, size_t index, void *buffer, size_
 size_t report_status(
 	struct reconcile *reconcile, const struct books *books, struct hpz_wire_status *ret_status);
 
+/* struct hpz_wire_clearing and its records. Returns the bytes used. */
+size_t report_clearing(const struct reconcile *reconcile, const struct config_clear *clear, void *buffer);
+
 #endif

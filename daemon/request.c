@@ -955,6 +955,33 @@ static enum request_outcome handle_drain(struct requests *requests, struct sessi
 	return REQUEST_WAITS;
 }
 
+/* ---- rules of clearing ---- */
+
+static enum request_outcome handle_set(struct requests *requests, struct session *session,
+	const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
+{
+	const struct hpz_wire_set *wire = payload;
+	struct config_clear next = requests->config->clear;
+	char key[HPZ_WIRE_NAME + 1], value[HPZ_WIRE_VALUE + 1], why[HPZ_WIRE_TEXT] = "it cannot be set here";
+	proto_get_text(wire->key, sizeof wire->key, key);
+	proto_get_text(wire->value, sizeof wire->value, value);
+	int r = config_set_clear(&next, key, value, why, sizeof why);
+	if (r == 0)
+		r = requests->set_clear ? requests->set_clear(&next, why, sizeof why, requests->set_user)
+					: -EINVAL;
+	if (r < 0)
+		return refuse(requests, head, HPZ_ERR_INVALID, "%s", why);
+	log_info("%s = %s, by uid %u, until a reload or restart", key, value, (unsigned)peer->uid);
+	return reply_empty(requests, head);
+}
+
+static enum request_outcome handle_clearing(struct requests *requests, struct session *session,
+	const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
+{
+	size_t length = report_clearing(requests->reconcile, &requests->config->clear, get_payload(requests));
+	return finish_reply(requests, head->op, head->id, length);
+}
+
 /* ---- verify ---- */
 
 static enum request_outcome handle_verify(struct requests *requests, struct session *session,
@@ -1170,6 +1197,7 @@ CHECK(list)
 CHECK(wait)
 CHECK(drain)
 CHECK(verify)
+CHECK(set)
 CHECK(check)
 
 #define NEEDS_OWN (CONFIG_ALLOW_LEASE | CONFIG_ALLOW_ADMIN) /* which lease it is decides the rest */
@@ -1193,6 +1221,8 @@ static const struct {
 	[HPZ_OP_DRAIN]   = {"drain",   sizeof(struct hpz_wire_drain),   check_drain,   handle_drain,   CONFIG_ALLOW_ADMIN,  false},
 	[HPZ_OP_CHECK]   = {"check",   sizeof(struct hpz_wire_check),   check_check,   handle_check,   CONFIG_ALLOW_ADMIN,  false},
 	[HPZ_OP_VERIFY]  = {"verify",  sizeof(struct hpz_wire_verify),  check_verify,  handle_verify,  CONFIG_ALLOW_ADMIN,  false},
+	[HPZ_OP_SET]     = {"set rules of clearing", sizeof(struct hpz_wire_set), check_set, handle_set, CONFIG_ALLOW_ADMIN, false},
+	[HPZ_OP_CLEARING] = {"read status", sizeof(struct hpz_wire_empty), check_empty, handle_clearing, CONFIG_ALLOW_STATUS, false},
 };
 /* clang-format on */
 

@@ -45,6 +45,9 @@ struct requests {
 	struct list waiting; /* struct request, in order of arrival */
 	struct verify verify;
 	unsigned connections; /* kept by the listener */
+	/* [clear] as it shall be from now on. 0, or -EINVAL with the reason; NULL: nobody can change it. */
+	int (*set_clear)(const struct config_clear *clear, char *ret_why, size_t capacity, void *user);
+	void *set_user;
 	/* A request that waited is answered; the reply is borrowed. */
 	void (*send)(struct session *session, struct request_reply *reply);
 	struct request_reply reply; /* the one that is being made */

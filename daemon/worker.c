@@ -63,7 +63,6 @@ static void begin_batches(struct worker_control *control, struct pressure_rules 
 	gate.urgent = WORKER_LEVEL_URGENT;
 	gate.rest = note_rest;
 	gate.user = control;
-	gate.not_before_ns = 0;
 	rate_window.start_ns = clock_get_ns(CLOCK_MONOTONIC);
 	rate_window.bytes = 0;
 }

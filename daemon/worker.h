@@ -30,6 +30,7 @@ enum worker_level {
 	WORKER_LEVEL_REFILL, /* SCHED_BATCH, nice 3 */
 	WORKER_LEVEL_URGENT, /* SCHED_OTHER */
 };
+#define WORKER_LEVEL_COUNT 3
 
 enum worker_op {
 	WORKER_CALIBRATE = 1, /* memory: no descriptor; times every method */

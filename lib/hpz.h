@@ -381,6 +381,76 @@ struct hpz_verify_result {
  */
 HPZ_PUBLIC int hpz_verify(
 	struct hpz *hpz, const char *pool, int64_t timeout_ms, struct hpz_verify_result *result);
+
+/* ---- how memory is cleared ---- */
+
+/*
+ * Changes one rule of clearing, a key of [clear] in hpzd.conf(5), as `rate` to "2G". It holds for everything
+ * that is under way, until hpzd reloads or restarts. Errors: INVALID (no such key, or not a value for it: see
+ * hpz_get_error_text()), DENIED, LOST ... Since 0.1.
+ */
+HPZ_PUBLIC int hpz_set(struct hpz *hpz, const char *key, const char *value);
+
+struct hpz_clearing; /* a copy of the rules in force and of what workers do */
+
+struct hpz_clearing_info {
+	size_t struct_size;
+	uint32_t rule_count, node_count, method_count;
+	/* Tenths of a percent of the time that others wait for it; -1: no rule asks for that. */
+	int32_t psi_cpu, psi_memory;
+};
+
+struct hpz_clearing_rule {
+	size_t struct_size;
+	const char *key;   /* of [clear]; borrowed, like all strings here */
+	const char *value; /* in force, as one would write it */
+};
+
+/* Why a node's workers stand still. Urgent work goes on but for OFF. */
+#define HPZ_HOLD_OFF        1u /* `enabled = no` */
+#define HPZ_HOLD_PSI_CPU    2u /* others wait for a CPU */
+#define HPZ_HOLD_PSI_MEMORY 4u /* others wait for memory */
+
+struct hpz_clearing_node {
+	size_t struct_size;
+	int32_t node;
+	uint32_t holds;        /* HPZ_HOLD_* */
+	uint32_t worker_count; /* processes that fill and clear */
+	uint32_t queued;       /* jobs that none of them has yet */
+	/* Workers with a job, by how much it matters. */
+	uint32_t idle, refill, urgent;
+	uint32_t backoff;          /* the scavenger rule: sleeps of so many batch times after each batch */
+	uint64_t rate_bytes_per_s; /* about now */
+	uint64_t bytes, batches;   /* touched since hpzd's start */
+	uint64_t batch_ns;         /* CPU time of the last batch the scavenger rule looked at; 0: none */
+	uint64_t base_ns;          /* what that takes undisturbed; 0: not known */
+};
+
+#define HPZ_METHOD_USABLE 1u /* this machine has it, and it passed its test */
+#define HPZ_METHOD_CHOSEN 2u
+
+struct hpz_clearing_method {
+	size_t struct_size;
+	int32_t node;
+	uint32_t flags;     /* HPZ_METHOD_* */
+	uint64_t page_size; /* bytes; 0: measured on memory without huge pages */
+	uint64_t batch_ns;  /* CPU time of 2 MiB */
+	uint64_t bytes_per_s;
+	const char *name;
+};
+
+/* The caller owns *ret_clearing: hpz_clearing_free(). Since 0.1. */
+HPZ_PUBLIC int hpz_get_clearing(struct hpz *hpz, struct hpz_clearing **ret_clearing);
+HPZ_PUBLIC void hpz_clearing_free(struct hpz_clearing *clearing);
+/* Each fills a struct whose struct_size is set; strings are borrowed. Errors: INVALID (no such index). */
+HPZ_PUBLIC int hpz_clearing_get_info(const struct hpz_clearing *clearing, struct hpz_clearing_info *info);
+HPZ_PUBLIC int hpz_clearing_get_rule(
+	const struct hpz_clearing *clearing, size_t index, struct hpz_clearing_rule *rule);
+HPZ_PUBLIC int hpz_clearing_get_node(
+	const struct hpz_clearing *clearing, size_t index, struct hpz_clearing_node *node);
+HPZ_PUBLIC int hpz_clearing_get_method(
+	const struct hpz_clearing *clearing, size_t index, struct hpz_clearing_method *method);
+
 /* ---- check ---- */
 
 #define HPZ_CHECK_REPAIR 1u /* also put right what can be, without touching memory that somebody has */

@@ -291,6 +291,18 @@ int proto_check_verify(const struct hpz_wire_verify *verify, const char **ret_wh
 	return proto_check_timeout(verify->timeout_ms, ret_why);
 }
 
+int proto_check_set(const struct hpz_wire_set *set, const char **ret_why)
+{
+	if (set->reserved)
+		return proto_refuse_reserved(ret_why);
+	if (!set->key[0] || !proto_is_text(set->key, sizeof(set->key)) ||
+		!proto_is_text(set->value, sizeof(set->value)))
+		return proto_refuse(HPZ_ERR_INVALID,
+			"key and value are UTF-8 without control characters, and the key is not empty",
+			ret_why);
+	return HPZ_OK;
+}
+
 int proto_check_drain(const struct hpz_wire_drain *drain, const char **ret_why)
 {
 	if (drain->flags & ~HPZ_WIRE_DRAIN_FLAGS)

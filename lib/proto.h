@@ -47,6 +47,9 @@
  * VERIFY reads all clean memory of a pool, or of all, and is answered when that is done: how much was read,
  * and what was not zero.
  *
+ * SET changes one rule of clearing (a key of [clear]) until hpzd reloads or restarts; CLEARING says which are
+ * in force, what each node's workers do, and how fast each method of clearing is.
+ *
  * Strings are UTF-8 in fixed arrays, padded with zero bytes; one that fills its array has no NUL.
  */
 #ifndef HPZ_PROTO_H
@@ -74,6 +77,7 @@
 #define HPZ_WIRE_PATH        256u
 #define HPZ_WIRE_NAME        64u
 #define HPZ_WIRE_TEXT        512u
+#define HPZ_WIRE_VALUE       256u
 
 enum hpz_wire_op {
 	HPZ_OP_HELLO = 1,
@@ -87,8 +91,10 @@ enum hpz_wire_op {
 	HPZ_OP_DRAIN = 9,
 	HPZ_OP_CHECK = 10,
 	HPZ_OP_VERIFY = 11,
+	HPZ_OP_SET = 12,
+	HPZ_OP_CLEARING = 14,
 };
-#define HPZ_OP_LAST HPZ_OP_VERIFY
+#define HPZ_OP_LAST HPZ_OP_CLEARING
 
 #define HPZ_WIRE_REPLY 1u /* head.flags */
 
@@ -180,7 +186,10 @@ enum hpz_wire_record {
 	HPZ_RECORD_SEGMENT = 2,
 	HPZ_RECORD_HOLDER = 3,
 	HPZ_RECORD_POOL = 4,
-	HPZ_RECORD_FINDING = 5
+	HPZ_RECORD_FINDING = 5,
+	HPZ_RECORD_RULE = 6,
+	HPZ_RECORD_NODE = 7,
+	HPZ_RECORD_METHOD = 8
 };
 
 struct hpz_wire_segment {
@@ -412,6 +421,70 @@ struct hpz_wire_finding {
 };
 static_assert(sizeof(struct hpz_wire_finding) == 600, "wire");
 
+/* Reply: empty. INVALID says why in its text, and nothing has changed. */
+struct hpz_wire_set {
+	uint32_t size;
+	uint32_t reserved;
+	char key[HPZ_WIRE_NAME];
+	char value[HPZ_WIRE_VALUE];
+};
+static_assert(sizeof(struct hpz_wire_set) == 328, "wire");
+
+#define HPZ_WIRE_PSI_NONE (-1)
+
+/* Reply to CLEARING; `rules` records of struct hpz_wire_rule, then `nodes`, then `methods` of theirs follow.
+ */
+struct hpz_wire_clearing {
+	uint32_t size;
+	uint32_t rules;
+	uint32_t nodes;
+	uint32_t methods;
+	int32_t psi_cpu; /* tenths of a percent of time that others wait; HPZ_WIRE_PSI_NONE: nobody looks */
+	int32_t psi_memory;
+};
+static_assert(sizeof(struct hpz_wire_clearing) == 24, "wire");
+
+struct hpz_wire_rule {
+	uint32_t size;
+	uint32_t record; /* HPZ_RECORD_RULE */
+	char key[HPZ_WIRE_NAME];
+	char value[HPZ_WIRE_VALUE];
+};
+static_assert(sizeof(struct hpz_wire_rule) == 328, "wire");
+
+struct hpz_wire_node {
+	uint32_t size;
+	uint32_t record; /* HPZ_RECORD_NODE */
+	int32_t node;
+	uint32_t holds;   /* HPZ_HOLD_* */
+	uint32_t workers; /* processes */
+	uint32_t queued;  /* jobs that no worker has yet */
+	/* workers with a job, by their level */
+	uint32_t idle;
+	uint32_t refill;
+	uint32_t urgent;
+	uint32_t backoff;          /* sleeps of so many batch times between two batches */
+	uint64_t rate_bytes_per_s; /* now */
+	uint64_t bytes;            /* since start, touched: cleared, filled, read */
+	uint64_t batches;
+	uint64_t batch_ns; /* CPU time of the last batch the scavenger looked at; 0: none */
+	uint64_t base_ns;  /* what it takes undisturbed */
+};
+static_assert(sizeof(struct hpz_wire_node) == 80, "wire");
+
+/* What calibration found. */
+struct hpz_wire_method {
+	uint32_t size;
+	uint32_t record; /* HPZ_RECORD_METHOD */
+	int32_t node;
+	uint32_t flags;     /* HPZ_METHOD_* */
+	uint64_t page_size; /* 0: memory without huge pages */
+	uint64_t batch_ns;  /* CPU time of a batch of 2 MiB */
+	uint64_t bytes_per_s;
+	char name[HPZ_WIRE_NAME];
+};
+static_assert(sizeof(struct hpz_wire_method) == 104, "wire");
+
 /*
  * ---- proto.c: looks at bytes, does no I/O; every function returns 0 or enum hpz_error ----
  * PROTOCOL: malformed. UNSUPPORTED: a reserved field, unknown flag or tail is used. INVALID: understood and
@@ -452,6 +525,7 @@ int proto_check_list(const struct hpz_wire_list *list, const char **ret_why);
 int proto_check_wait(const struct hpz_wire_wait *wait, const char **ret_why);
 int proto_check_drain(const struct hpz_wire_drain *drain, const char **ret_why);
 int proto_check_verify(const struct hpz_wire_verify *verify, const char **ret_why);
+int proto_check_set(const struct hpz_wire_set *set, const char **ret_why);
 int proto_check_check(const struct hpz_wire_check *check, const char **ret_why);
 int proto_check_ack(const struct hpz_wire_ack *ack, const char **ret_why);
 int proto_check_empty(const struct hpz_wire_empty *empty, const char **ret_why);

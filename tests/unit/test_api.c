@@ -457,6 +457,21 @@ static int call_verify(struct hpz *hpz)
 	return hpz_verify(hpz, NULL, 0, &result);
 }
 
+static int call_set(struct hpz *hpz)
+{
+	return hpz_set(hpz, "rate", "1G");
+}
+
+static int call_clearing(struct hpz *hpz)
+{
+	struct hpz_clearing *clearing = NULL;
+	int error = hpz_get_clearing(hpz, &clearing);
+
+	assert_true(!error == (clearing != NULL));
+	hpz_clearing_free(clearing);
+	return error;
+}
+
 static const struct {
 	uint16_t op;
 	call_fn *call;
@@ -470,6 +485,8 @@ static const struct {
 	{HPZ_OP_WAIT, call_wait},
 	{HPZ_OP_DRAIN, call_drain},
 	{HPZ_OP_VERIFY, call_verify},
+	{HPZ_OP_SET, call_set},
+	{HPZ_OP_CLEARING, call_clearing},
 };
 
 /* Makes the call, gives the answer. A broken protocol ends the connection, anything else leaves it; nothing
@@ -1220,6 +1237,137 @@ static void test_drain_counts(void **state)
 	assert_int_equal(leases, 77);
 	assert_int_equal(hpz_drain(hpz, 0, 0, &leases), HPZ_OK);
 	assert_int_equal(leases, 0);
+	hpz_close(hpz);
+	fake_join(&fake);
+}
+
+/* ---- rules of clearing ---- */
+
+struct clearing_answer {
+	struct hpz_wire_clearing head;
+	struct hpz_wire_rule rule;
+	struct hpz_wire_node node;
+	struct hpz_wire_method method;
+};
+
+static struct clearing_answer get_clearing_answer(void)
+{
+	return (struct clearing_answer){
+		.head = {.size = sizeof(struct hpz_wire_clearing),
+			.rules = 1,
+			.nodes = 1,
+			.methods = 1,
+			.psi_cpu = 123,
+			.psi_memory = -1},
+		.rule = {.size = sizeof(struct hpz_wire_rule),
+			.record = HPZ_RECORD_RULE,
+			.key = "rate",
+			.value = "1G"},
+		.node = {.size = sizeof(struct hpz_wire_node),
+			.record = HPZ_RECORD_NODE,
+			.node = 1,
+			.holds = HPZ_HOLD_PSI_CPU,
+			.workers = 2,
+			.queued = 3,
+			.idle = 4,
+			.refill = 5,
+			.urgent = 6,
+			.backoff = 7,
+			.rate_bytes_per_s = 8,
+			.bytes = 9,
+			.batches = 10,
+			.batch_ns = 11,
+			.base_ns = 12},
+		.method = {.size = sizeof(struct hpz_wire_method),
+			.record = HPZ_RECORD_METHOD,
+			.node = 1,
+			.flags = HPZ_METHOD_USABLE,
+			.page_size = 2097152,
+			.batch_ns = 13,
+			.bytes_per_s = 14,
+			.name = "movnti"},
+	};
+}
+
+static void serve_clearing(struct fake *fake, void *data)
+{
+	struct clearing_answer answer = get_clearing_answer(), wrong;
+	struct hpz_wire_empty empty = {.size = sizeof(empty)};
+	struct hpz_wire_set set;
+
+	fake_accept(fake);
+	fake_expect(fake, HPZ_OP_SET, &set, sizeof(set));
+	if (strcmp(set.key, "rate") != 0 || strcmp(set.value, "1G") != 0)
+		fake_fail(fake, "another rule than was asked for");
+	fake_reply(fake, HPZ_OP_SET, 0, &empty, sizeof(empty), NULL, 0);
+	fake_expect(fake, HPZ_OP_CLEARING, &empty, sizeof(empty));
+	fake_reply(fake, HPZ_OP_CLEARING, 0, &answer, sizeof(answer), NULL, 0);
+	fake_expect(fake, HPZ_OP_CLEARING, &empty, sizeof(empty));
+	wrong = answer;
+	wrong.head.nodes = 2;
+	fake_reply(fake, HPZ_OP_CLEARING, 0, &wrong, sizeof(wrong), NULL, 0);
+	fake_expect_end(fake);
+}
+
+static void test_set_and_clearing(void **state)
+{
+	struct hpz_clearing_info info = {.struct_size = sizeof(info)};
+	struct hpz_clearing_rule rule = {.struct_size = sizeof(rule)};
+	struct hpz_clearing_node node = {.struct_size = sizeof(node)};
+	struct hpz_clearing_method method = {.struct_size = sizeof(method)};
+	struct hpz_clearing *clearing = NULL;
+	char longest[300];
+	struct hpz *hpz;
+	struct fake fake;
+
+	fake_start(&fake, serve_clearing, NULL);
+	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
+	memset(longest, 'x', sizeof(longest));
+	longest[sizeof(longest) - 1] = '\0';
+	assert_int_equal(hpz_set(hpz, NULL, "1G"), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_set(hpz, "rate", NULL), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_set(hpz, "", "1G"), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_set(hpz, longest, "1G"), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_set(hpz, "rate", longest), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_set(hpz, "rate", "1\n"), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_get_clearing(hpz, NULL), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_set(hpz, "rate", "1G"), HPZ_OK);
+	assert_int_equal(hpz_get_clearing(hpz, &clearing), HPZ_OK);
+	assert_int_equal(hpz_clearing_get_info(clearing, &info), HPZ_OK);
+	assert_int_equal(info.rule_count + info.node_count + info.method_count, 3);
+	assert_int_equal(info.psi_cpu, 123);
+	assert_int_equal(info.psi_memory, -1);
+	assert_int_equal(hpz_clearing_get_rule(clearing, 0, &rule), HPZ_OK);
+	assert_int_equal(hpz_clearing_get_rule(clearing, 1, &rule), HPZ_ERR_INVALID);
+	assert_string_equal(rule.key, "rate");
+	assert_string_equal(rule.value, "1G");
+	assert_int_equal(hpz_clearing_get_node(clearing, 0, &node), HPZ_OK);
+	assert_int_equal(hpz_clearing_get_node(clearing, 1, &node), HPZ_ERR_INVALID);
+	assert_int_equal(node.node, 1);
+	assert_int_equal(node.holds, HPZ_HOLD_PSI_CPU);
+	assert_int_equal(node.worker_count, 2);
+	assert_int_equal(node.queued, 3);
+	assert_int_equal(node.idle, 4);
+	assert_int_equal(node.refill, 5);
+	assert_int_equal(node.urgent, 6);
+	assert_int_equal(node.backoff, 7);
+	assert_int_equal(node.rate_bytes_per_s, 8);
+	assert_int_equal(node.bytes, 9);
+	assert_int_equal(node.batches, 10);
+	assert_int_equal(node.batch_ns, 11);
+	assert_int_equal(node.base_ns, 12);
+	assert_int_equal(hpz_clearing_get_method(clearing, 0, &method), HPZ_OK);
+	assert_int_equal(hpz_clearing_get_method(clearing, 1, &method), HPZ_ERR_INVALID);
+	assert_int_equal(method.page_size, 2097152);
+	assert_int_equal(method.flags, HPZ_METHOD_USABLE);
+	assert_int_equal(method.batch_ns, 13);
+	assert_int_equal(method.bytes_per_s, 14);
+	assert_string_equal(method.name, "movnti");
+	hpz_clearing_free(clearing);
+	assert_int_equal(hpz_clearing_get_info(NULL, &info), HPZ_ERR_INVALID);
+	hpz_clearing_free(NULL);
+	/* One node more than there is. */
+	assert_int_equal(hpz_get_clearing(hpz, &clearing), HPZ_ERR_PROTOCOL);
 	hpz_close(hpz);
 	fake_join(&fake);
 }
@@ -2024,6 +2172,7 @@ int main(void)
 		cmocka_unit_test(test_bad_checks),
 		cmocka_unit_test(test_turned_away),
 		cmocka_unit_test(test_verify),
+		cmocka_unit_test(test_set_and_clearing),
 		cmocka_unit_test(test_list_of_an_older_hpzd),
 		cmocka_unit_test(test_status),
 		cmocka_unit_test(test_spoiled_status),

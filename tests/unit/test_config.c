@@ -71,6 +71,67 @@ static void test_defaults(void **state)
 	assert_int_equal(config.socket_line, 0);
 }
 
+static void test_clear(void **state)
+{
+	const struct config_clear *clear = &config.clear;
+
+	read_text("", &config);
+	assert_true(clear->is_enabled && clear->is_scavenger && clear->is_kernel_zeroing);
+	assert_int_equal(clear->workers, 0);
+	assert_string_equal(clear->cpus, "all");
+	assert_int_equal(clear->rate_bytes_per_s, 0);
+	assert_false(clear->psi_cpu.is_on || clear->psi_memory.is_on);
+	assert_int_equal(clear->low_percent, 50);
+	assert_int_equal(clear->high_percent, 75);
+	read_text("[clear]\nenabled = no\nworkers = 3\ncpus = 0-3,8\nrate = 1.5G\npsi_cpu = 40 20\n"
+		  "psi_memory = 5 5\nscavenger = no\nhigh = 90\nlow = 80\nkernel_zeroing = no\n",
+		&config);
+	assert_false(clear->is_enabled || clear->is_scavenger || clear->is_kernel_zeroing);
+	assert_int_equal(clear->workers, 3);
+	assert_string_equal(clear->cpus, "0-3,8");
+	assert_int_equal(clear->rate_bytes_per_s, (uint64_t)3 << 29);
+	assert_int_equal(clear->psi_cpu.pause_percent, 40);
+	assert_int_equal(clear->psi_cpu.resume_percent, 20);
+	assert_int_equal(clear->psi_memory.pause_percent, 5);
+	assert_int_equal(clear->low_percent, 80);
+	assert_int_equal(clear->high_percent, 90);
+}
+
+/* What is shown as in force is what sets it: each key, with its default and with another value. */
+static void test_set_clear(void **state)
+{
+	static const struct {
+		const char *key, *value;
+	} others[] = {{"method", "movnti"}, {"enabled", "no"}, {"workers", "7"}, {"cpus", "1,3-4"},
+		{"rate", "512M"}, {"psi_cpu", "40 20"}, {"psi_memory", "10 0"}, {"scavenger", "no"},
+		{"low", "1"}, {"high", "99"}, {"kernel_zeroing", "no"}};
+	struct config_clear clear, defaults;
+	char value[256], why[256] = "";
+
+	_Static_assert(ARRAY_SIZE(others) == CONFIG_CLEAR_KEYS, "each key");
+	read_text("", &config);
+	clear = defaults = config.clear;
+	assert_null(config_get_clear(&clear, CONFIG_CLEAR_KEYS, value, sizeof value));
+	for (size_t i = 0; i < CONFIG_CLEAR_KEYS; i++) {
+		assert_string_equal(config_get_clear(&clear, i, value, sizeof value), others[i].key);
+		assert_int_equal(config_set_clear(&clear, others[i].key, value, why, sizeof why), 0);
+		assert_memory_equal(&clear, &defaults, sizeof clear);
+		assert_int_equal(
+			config_set_clear(&clear, others[i].key, others[i].value, why, sizeof why), 0);
+		assert_memory_not_equal(&clear, &defaults, sizeof clear);
+		config_get_clear(&clear, i, value, sizeof value);
+		assert_string_equal(value, others[i].value);
+		clear = defaults;
+	}
+	/* Refused, and nothing has changed. */
+	assert_int_equal(config_set_clear(&clear, "low", "76", why, sizeof why), -EINVAL);
+	assert_string_equal(why, "low = 76, `low` is 76 and above `high`, which is 75");
+	assert_int_equal(config_set_clear(&clear, "rate", "", why, sizeof why), -EINVAL);
+	assert_int_equal(config_set_clear(&clear, "socket", "/a", why, sizeof why), -ENOENT);
+	assert_string_equal(why, "there is no key `socket` in [clear]");
+	assert_memory_equal(&clear, &defaults, sizeof clear);
+}
+
 static void test_access(void **state)
 {
 	const struct config_access *access = config.access;
@@ -835,6 +896,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_defaults, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_access, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_clear, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_set_clear, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_pool_defaults, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_everything, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_files_of_others, setup, teardown),

@@ -434,9 +434,34 @@ static void test_this_machine(void **state)
 	host_deinit(&host);
 }
 
+static void test_cpulist(void **state)
+{
+	static const struct {
+		const char *text;
+		unsigned count; /* 0: also when it is none */
+		int error;
+	} lists[] = {{"", 0, 0}, {"0", 1, 0}, {"0-3,8", 5, 0}, {"8191", 1, 0}, {"0-8191", 8192, 0},
+		{"1,1,1", 1, 0}, {"8192", 0, -EINVAL}, {"3-1", 0, -EINVAL}, {"1,", 0, -EINVAL},
+		{",1", 0, -EINVAL}, {"1-", 0, -EINVAL}, {"-1", 0, -EINVAL}, {"1 2", 0, -EINVAL},
+		{"a", 0, -EINVAL}, {"0-3:1", 0, -EINVAL}, {"99999999999999999999", 0, -EINVAL}};
+	struct host_cpus a, b, both;
+
+	for (size_t i = 0; i < ARRAY_SIZE(lists); i++) {
+		assert_int_equal(host_parse_cpulist(lists[i].text, &a), lists[i].error);
+		if (!lists[i].error)
+			assert_int_equal(host_count_cpus(&a), lists[i].count);
+	}
+	assert_int_equal(host_parse_cpulist("0-3,70", &a), 0);
+	assert_int_equal(host_parse_cpulist("2-9,70-80", &b), 0);
+	host_and_cpus(&a, &b, &both);
+	assert_int_equal(host_count_cpus(&both), 3);
+	assert_int_equal(both.bits[0], 0xc);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_cpulist),
 		cmocka_unit_test_setup_teardown(test_empty_machine, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_no_numa, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_two_nodes, setup, teardown),

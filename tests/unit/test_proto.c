@@ -525,6 +525,12 @@ static void test_check_others(void **state)
 	CHECK(verify, verify, timeout_ms, -2, HPZ_ERR_INVALID);
 	CHECK(verify, verify, pool[0], '\x01', HPZ_ERR_INVALID);
 	CHECK(verify, verify, pool[9], 'x', HPZ_ERR_INVALID);
+	const struct hpz_wire_set set = {.size = sizeof(set), .key = "rate", .value = "1G"};
+	CHECK(set, set, reserved, 1, HPZ_ERR_UNSUPPORTED);
+	CHECK(set, set, value[0], '\0', HPZ_ERR_INVALID); /* something behind its end */
+	CHECK(set, set, value[1], '\n', HPZ_ERR_INVALID);
+	CHECK(set, set, key[0], '\0', HPZ_ERR_INVALID);
+	CHECK(set, set, key[9], 'x', HPZ_ERR_INVALID);
 
 	const struct hpz_wire_drain drain = {.size = sizeof(drain)};
 	CHECK(drain, drain, flags, HPZ_DRAIN_GIVE_BACK, HPZ_OK);

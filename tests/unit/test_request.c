@@ -159,6 +159,7 @@ static bool make_request(uint16_t op, struct message *message)
 	const struct hpz_wire_drain drain = {.size = sizeof drain};
 	const struct hpz_wire_verify verify = {.size = sizeof verify};
 	const struct hpz_wire_check check = {.size = sizeof check};
+	const struct hpz_wire_set set = {.size = sizeof set, .key = "rate", .value = "2G"};
 	const struct hpz_wire_empty empty = {.size = sizeof empty};
 
 	switch ((enum hpz_wire_op)op) {
@@ -193,6 +194,12 @@ static bool make_request(uint16_t op, struct message *message)
 		return true;
 	case HPZ_OP_VERIFY:
 		harness_make(message, op, 9, &verify, sizeof verify);
+		return true;
+	case HPZ_OP_SET:
+		harness_make(message, op, 9, &set, sizeof set);
+		return true;
+	case HPZ_OP_CLEARING:
+		harness_make(message, op, 9, &empty, sizeof empty);
 		return true;
 	}
 	return false;
@@ -331,6 +338,7 @@ static void test_denied(void **state)
 		switch ((enum hpz_wire_op)op) {
 		case HPZ_OP_STATUS:
 		case HPZ_OP_LIST:
+		case HPZ_OP_CLEARING:
 			assert_int_equal(outcome, REQUEST_REPLIED);
 			harness_expect_ok(&out, op, 9);
 			break;
@@ -347,6 +355,7 @@ static void test_denied(void **state)
 		case HPZ_OP_DRAIN:
 		case HPZ_OP_VERIFY:
 		case HPZ_OP_CHECK:
+		case HPZ_OP_SET:
 			assert_int_equal(outcome, REQUEST_REPLIED);
 			assert_non_null(
 				strstr(harness_expect_error(&out, op, 9, HPZ_ERR_DENIED), "uid 1000"));
@@ -367,6 +376,74 @@ static void test_unread_descriptors(void **state)
 	make_request(HPZ_OP_LIST, &in);
 	assert_int_equal(ask(&in), REQUEST_REPLIED);
 	harness_expect_ok(&out, HPZ_OP_LIST, 9);
+}
+
+/* ---- rules of clearing ---- */
+
+static struct config_clear set_to;
+static unsigned set_count;
+
+static int take_clear(const struct config_clear *clear, char *ret_why, size_t capacity, void *context)
+{
+	if (strcmp(clear->method, "odd") == 0) {
+		snprintf(ret_why, capacity, "there is no such method");
+		return -EINVAL;
+	}
+	set_to = *clear;
+	set_count++;
+	return 0;
+}
+
+static const char *set_rule(const char *key, const char *value, int error)
+{
+	struct hpz_wire_set wire = {.size = sizeof wire};
+	proto_set_text(wire.key, sizeof wire.key, key);
+	proto_set_text(wire.value, sizeof wire.value, value);
+	harness_make(&in, HPZ_OP_SET, 9, &wire, sizeof wire);
+	assert_int_equal(ask(&in), REQUEST_REPLIED);
+	if (error)
+		return harness_expect_error(&out, HPZ_OP_SET, 9, error);
+	harness_expect_ok(&out, HPZ_OP_SET, 9);
+	return "";
+}
+
+static void test_set(void **state)
+{
+	set_count = 0;
+	assert_non_null(strstr(set_rule("rate", "1G", HPZ_ERR_INVALID), "cannot be set"));
+	harness.requests.set_clear = take_clear;
+	set_rule("rate", "1G", 0);
+	assert_int_equal(set_count, 1);
+	assert_int_equal(set_to.rate_bytes_per_s, (uint64_t)1 << 30);
+	/* What is refused, here or above, changes nothing. */
+	assert_non_null(strstr(set_rule("rate", "12", HPZ_ERR_INVALID), "rate = 12, neither"));
+	assert_non_null(strstr(set_rule("ratio", "1G", HPZ_ERR_INVALID), "no key `ratio`"));
+	assert_non_null(strstr(set_rule("stock", "auto", HPZ_ERR_INVALID), "no key `stock`"));
+	assert_non_null(strstr(set_rule("method", "odd", HPZ_ERR_INVALID), "no such method"));
+	assert_int_equal(set_count, 1);
+	harness.requests.set_clear = NULL;
+}
+
+/* Every record of the answer, one behind the other, and nothing behind them. */
+static void test_clearing(void **state)
+{
+	assert_int_equal(ask(harness_make_empty(&in, HPZ_OP_CLEARING, 3)), REQUEST_REPLIED);
+	harness_expect_ok(&out, HPZ_OP_CLEARING, 3);
+	const struct hpz_wire_clearing *clearing = HARNESS_PAYLOAD(&out);
+	assert_int_equal(clearing->rules, CONFIG_CLEAR_KEYS);
+	assert_int_equal(clearing->psi_cpu, HPZ_WIRE_PSI_NONE);
+	const struct hpz_wire_rule *rule = (const struct hpz_wire_rule *)(clearing + 1);
+	for (uint32_t i = 0; i < clearing->rules; i++, rule++) {
+		assert_int_equal(rule->record, HPZ_RECORD_RULE);
+		assert_true(rule->key[0]);
+	}
+	const struct hpz_wire_node *node = (const struct hpz_wire_node *)rule;
+	for (uint32_t i = 0; i < clearing->nodes; i++, node++)
+		assert_int_equal(node->record, HPZ_RECORD_NODE);
+	const struct hpz_wire_method *method = (const struct hpz_wire_method *)node;
+	for (uint32_t i = 0; i < clearing->methods; i++, method++)
+		assert_int_equal(method->record, HPZ_RECORD_METHOD);
+	assert_ptr_equal(method, out.bytes + out.length);
 }
 
 /* ---- no pool ---- */
@@ -914,6 +991,8 @@ int main(int argc, char **argv)
 		TEST(test_head),
 		TEST(test_denied),
 		TEST(test_unread_descriptors),
+		TEST(test_set),
+		TEST(test_clearing),
 		TEST(test_status),
 		TEST(test_list),
 		TEST(test_lease_without_pool),

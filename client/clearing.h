@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* clearing.h - prints how memory is cleared, for `hpzctl status`. */
+#ifndef HPZ_CLEARING_H
+#define HPZ_CLEARING_H
+
+#include "hpz.h"
+#include "output.h"
+
+/* NULL: this hpzd does not tell. */
+void clearing_print_json(struct output_json *json, const struct hpz_clearing *clearing);
+void clearing_print(FILE *file, const struct hpz_clearing *clearing);
+
+#endif
