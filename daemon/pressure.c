@@ -32,8 +32,17 @@
 #define SOLO_LEAD     4
 #define SOLO_BATCHES  20
 #define SOLO_MAX_NS   (10 * NS_PER_MS)
-/* A learnt base may be below the calibrated one, but not so far that hot caches set it. */
-#define LOWEST_PERCENT 75
+/*
+ * What a batch should take is what it takes on average while nobody disturbs: the least ever seen would be a
+ * lucky one. Beside a calibrated time it stays within bounds: hot caches must not pull it down, a neighbour
+ * who grows slowly not up.
+ */
+#define LOWEST_PERCENT  75
+#define HIGHEST_PERCENT 115
+#define LEARN_SHARE     8
+/* No memory is so fast: pages that were there already, of which a fill has nothing to clear (bytes per us).
+ */
+#define STRANGE_SPEED ((uint64_t)100000)
 
 #define STAMP_BITS 48
 
@@ -110,9 +119,13 @@ static int compare_samples(const void *a, const void *b)
 
 static void learn(struct pressure_base *base, uint64_t seen_ns)
 {
-	uint64_t lowest = base->given_ns * LOWEST_PERCENT / 100;
-	if (base->base_ns == 0 || seen_ns < base->base_ns)
-		base->base_ns = MAX(seen_ns, lowest);
+	if (base->base_ns == 0)
+		base->base_ns = base->lowest_ns = seen_ns;
+	base->lowest_ns = MIN(base->lowest_ns, seen_ns);
+	uint64_t from_ns = base->given_ns > 0 ? base->given_ns * LOWEST_PERCENT / 100 : 0;
+	uint64_t to_ns = (base->given_ns > 0 ? base->given_ns : base->lowest_ns) * HIGHEST_PERCENT / 100;
+	uint64_t next_ns = (base->base_ns * (LEARN_SHARE - 1) + seen_ns) / LEARN_SHARE;
+	base->base_ns = MIN(MAX(next_ns, from_ns), to_ns);
 }
 
 static void end_solo(struct pressure_gate *gate)
@@ -128,7 +141,8 @@ static void add_evidence(struct pressure_gate *gate, uint64_t cpu_ns, uint64_t n
 	struct pressure_base *base = &gate->bases[gate->base];
 	atomic_store_explicit(&rules->batch_ns, cpu_ns, memory_order_relaxed);
 	atomic_store_explicit(&rules->base_ns, base->base_ns, memory_order_relaxed);
-	if (base->base_ns > 0 && cpu_ns > base->base_ns * STRANGE_TIMES)
+	if ((base->base_ns > 0 && cpu_ns > base->base_ns * STRANGE_TIMES) ||
+		cpu_ns * STRANGE_SPEED < gate->batch_bytes * 1000)
 		return;
 	gate->samples[gate->sample_count++] = cpu_ns;
 	if (gate->sample_count < PRESSURE_SAMPLES)
@@ -136,13 +150,14 @@ static void add_evidence(struct pressure_gate *gate, uint64_t cpu_ns, uint64_t n
 	gate->sample_count = 0;
 	qsort(gate->samples, PRESSURE_SAMPLES, sizeof gate->samples[0], compare_samples);
 	uint64_t median_ns = gate->samples[PRESSURE_SAMPLES / 2];
-	learn(base, median_ns);
 	if (gate->solo_until_ns > 0)
 		end_solo(gate);
-	if (median_ns * 100 > base->base_ns * CONGESTED_PERCENT)
+	if (base->base_ns > 0 && median_ns * 100 > base->base_ns * CONGESTED_PERCENT) {
 		change_backoff(rules, true, now_ns);
-	else if (median_ns * 100 < base->base_ns * QUIET_PERCENT)
+	} else if (median_ns * 100 < base->base_ns * QUIET_PERCENT || base->base_ns == 0) {
+		learn(base, median_ns);
 		change_backoff(rules, false, now_ns);
+	}
 }
 
 static bool is_alone(const struct pressure_gate *gate)
@@ -248,7 +263,7 @@ void pressure_begin(
 	struct pressure_base *base = find_base(gate, key);
 	/* Another calibration: what was learnt beside the old one counts no more. */
 	if (base_ns > 0 && base->given_ns != base_ns) {
-		base->given_ns = base->base_ns = base_ns;
+		base->given_ns = base->base_ns = base->lowest_ns = base_ns;
 	}
 	if ((size_t)(base - gate->bases) != gate->base)
 		gate->sample_count = 0;

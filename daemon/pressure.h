@@ -45,11 +45,12 @@ struct pressure_rules {
 	_Atomic uint64_t base_ns;  /* what it should have been */
 };
 
-/* What one kind of batch should take: by the calibration, and by the lowest that was seen. */
+/* What one kind of batch should take: by the calibration, and by what was seen while nobody disturbed. */
 struct pressure_base {
 	uint64_t key;
 	uint64_t given_ns; /* 0: nobody said */
 	uint64_t base_ns;  /* 0: not known yet */
+	uint64_t lowest_ns;
 };
 
 #define PRESSURE_SAMPLES 5

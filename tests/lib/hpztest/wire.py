@@ -4,6 +4,7 @@ import socket
 import struct
 
 HELLO, STATUS, LEASE, ACK, RELEASE, ADOPT, LIST, WAIT, DRAIN = range(1, 10)
+SET, CLEARING = 12, 14
 REPLY = 1
 MAGIC = 0x315A5048
 HEAD = struct.Struct("<IHHQII")  # size op flags id error descriptors
