@@ -398,7 +398,7 @@ class Pressure(HpzTest):
         """Bytes a second over the first half of what is dirty, which is most of the pool."""
         self.make_dirty("256M", "256M", "256M", "256M", "256M")
         before = self.watch.look()
-        self.set(low="100", high="100", enabled="yes")
+        self.set(high="100", low="100", enabled="yes")
         end = wait_until("half is done", lambda: (lambda now: now if now["bytes"] - before["bytes"] >= 640 * MIB else None)(
             self.watch.look()))
         begin = before["at"]
@@ -425,4 +425,4 @@ def get_cpu_ns(pid):
 
 
 if __name__ == "__main__":
-    main("--2m", "768", "--stock", "256M*5 64M*4")
+    main("--2m", "768", "--stock", "256M*5 64M*4", "--config-line", "clear.method=auto")

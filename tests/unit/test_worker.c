@@ -276,6 +276,35 @@ static void test_clear_resumes(void **state)
 	}
 }
 
+/*
+ * A stand-in for a neighbour: batches are said to take half of what they take here, so that all of them are
+ * too long. Real batches, real clocks: it converges, and stays where it is.
+ */
+static void test_clear_backs_off(void **state)
+{
+	static struct pressure_rules rules;
+	const uint64_t pages = 512 * MIB / STORE_PAGE;
+	const int fds[WORKER_FDS] = {make_file(16 * MIB / STORE_PAGE), -1, -1, -1, -1};
+	struct worker_job job = make_job(WORKER_CLEAR, pages);
+	struct worker_done done;
+
+	memset(&rules, 0, sizeof rules);
+	rules.is_scavenger = 1;
+	rules.workers = 1;
+	job.method = (int32_t)zero_method_count - 1;
+	worker_run_job(&job, fds, &control, &rules, &done, NULL, NULL);
+	assert_int_equal(done.error, 0);
+	assert_true(rules.base_ns > 0);
+	assert_true(pressure_get_backoff(&rules) < PRESSURE_BACKOFF_MAX);
+	job.base_ns = rules.base_ns / 2;
+	job.id++;
+	worker_run_job(&job, fds, &control, &rules, &done, NULL, NULL);
+	assert_int_equal(done.error, 0);
+	assert_int_equal(pressure_get_backoff(&rules), PRESSURE_BACKOFF_MAX);
+	assert_int_equal(rules.bytes, atomic_load(&rules.batches) * WORKER_CLEAR_BATCH);
+	close(fds[0]);
+}
+
 static void *stop_after_a_batch(void *argument)
 {
 	const struct worker_job *job = argument;
@@ -772,6 +801,7 @@ int main(void)
 		TEST(test_clear_nothing),
 		TEST(test_clear_unknown_method),
 		TEST(test_clear_resumes),
+		TEST(test_clear_backs_off),
 		TEST(test_clear_stopped),
 		TEST(test_clear_stopped_at_once),
 		TEST(test_cut_while_cleared),
