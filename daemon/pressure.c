@@ -236,8 +236,11 @@ void pressure_leave(struct pressure_gate *gate, uint64_t bytes, uint64_t cpu_ns,
 	bool is_solo_over = gate->solo_until_ns > 0 && now_ns > gate->solo_until_ns;
 	if (gate->is_evidence && !is_solo_over)
 		add_evidence(gate, cpu_ns, now_ns);
+	unsigned factor = pressure_get_backoff(rules);
+	if (atomic_load_explicit(gate->level, memory_order_relaxed) != gate->idle)
+		factor = MIN(factor, PRESSURE_BACKOFF_REFILL_MAX);
 	if (gate->solo_until_ns == 0 || is_solo_over)
-		gate->not_before_ns = now_ns + pressure_get_backoff(rules) * cpu_ns;
+		gate->not_before_ns = now_ns + factor * cpu_ns;
 }
 
 static bool must_stop(const struct pressure_gate *gate)

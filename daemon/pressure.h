@@ -62,6 +62,7 @@ struct pressure_gate {
 	const _Atomic uint64_t *stop; /* id of the job to stop; UINT64_MAX: all */
 	const _Atomic uint32_t *level;
 	uint32_t urgent; /* the level that no rule but off holds up */
+	uint32_t idle;   /* the level at which the scavenger backs off as far as it can */
 	/* Before and after a wait; may be NULL. */
 	void (*rest)(void *user, bool is_resting);
 	void *user;
@@ -114,8 +115,12 @@ uint64_t pressure_get_start(struct pressure_gate *gate, uint64_t bytes, uint64_t
 void pressure_enter(struct pressure_gate *gate, uint64_t now_ns);
 void pressure_leave(struct pressure_gate *gate, uint64_t bytes, uint64_t cpu_ns, uint64_t now_ns);
 
-/* Sleeps of so many batch times between two batches; 0: nobody disturbs. */
-#define PRESSURE_BACKOFF_MAX 31
+/*
+ * Sleeps of so many batch times between two batches; 0: nobody disturbs. Below the low watermark no more than
+ * leaves a quarter of the rate, whatever the neighbour does: the stock has to come back.
+ */
+#define PRESSURE_BACKOFF_MAX        31
+#define PRESSURE_BACKOFF_REFILL_MAX 3
 unsigned pressure_get_backoff(const struct pressure_rules *rules);
 
 #endif

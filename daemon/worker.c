@@ -61,6 +61,7 @@ static void begin_batches(struct worker_control *control, struct pressure_rules 
 	gate.stop = &control->stop;
 	gate.level = &control->level;
 	gate.urgent = WORKER_LEVEL_URGENT;
+	gate.idle = WORKER_LEVEL_IDLE;
 	gate.rest = note_rest;
 	gate.user = control;
 	rate_window.start_ns = clock_get_ns(CLOCK_MONOTONIC);

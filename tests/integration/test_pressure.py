@@ -245,7 +245,9 @@ class Pressure(HpzTest):
             wait_until("it goes on", lambda: self.measure_rate(0.2) > 0)
             places = self.get_places()
             self.assertEqual(set(places), pids)
-            self.assertEqual(set(places.values()), {(cpu, str(cpu))}, places)
+            # One without a job was moved, too, but has not run there yet.
+            self.assertEqual({allowed for _, allowed in places.values()}, {str(cpu)}, places)
+            self.assertIn(cpu, {on for on, _ in places.values()}, places)
         self.reload(cpus=CPUS[1])
         self.assertEqual({allowed for _, allowed in self.get_places().values()}, {str(CPUS[1])})
         self.set(cpus="all", rate="none")
@@ -382,16 +384,19 @@ class Pressure(HpzTest):
             losses = []
             for _ in range(7):
                 off, _ = self.measure_hogs(hogs, [])
+                before = self.watch.look()
                 self.set(enabled="yes")
                 on, taken = self.measure_hogs(hogs, self.get_memory_workers())
-                is_busy = self.watch.look()["idle"] > 0
+                now = self.watch.look()
                 self.set(enabled="no")
-                if is_busy:
+                host.note(f"above low: {now['bytes'] - before['bytes']} bytes, idle {now['idle']}, refill {now['refill']}, "
+                          f"backoff {now['backoff']}")
+                if now["idle"] > 0:
                     losses.append(1 - on / off + taken)
                 else:
                     self.make_dirty("256M")
             host.note(f"hogs above low: losses {[f'{loss:.4f}' for loss in losses]}")
-            self.assertGreaterEqual(len(losses), 3)
+            self.assertGreaterEqual(len(losses), 3, now)
             self.assertLessEqual(statistics.median(losses), 0.02, losses)
 
     def measure_refill(self):

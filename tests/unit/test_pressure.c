@@ -286,6 +286,25 @@ static void test_solo_of_the_dead(void **state)
 	assert_int_equal(pressure_get_start(&gates[0], BATCH, START), 0);
 }
 
+/* Below the low watermark it backs off, too, but a quarter of the rate is left. */
+static void test_scavenger_refill(void **state)
+{
+	struct sim sim;
+	rules.is_scavenger = 1;
+	begin(&sim, 1, 100000);
+	sim.other_percent = 80;
+	sim.from_ns = START;
+	sim.to_ns = UINT64_MAX;
+	run_until(&sim, START + 2 * NS_PER_S);
+	uint64_t idle = run_until(&sim, START + 3 * NS_PER_S);
+	levels[0] = IDLE + 1;
+	run_until(&sim, START + 3 * NS_PER_S + NS_PER_S / 10);
+	uint64_t refill = run_until(&sim, START + 4 * NS_PER_S + NS_PER_S / 10);
+	uint64_t alone = NS_PER_S / 180000 * BATCH; /* without any sleep, beside that neighbour */
+	assert_true(idle < alone / 25);
+	assert_in_range(refill, alone / 5, alone / 3);
+}
+
 /* All rules at once: the bucket's rate is never passed, and beside a neighbour it is less. */
 static void test_together(void **state)
 {
@@ -404,6 +423,7 @@ int main(void)
 		cmocka_unit_test_setup(test_scavenger_strange, setup),
 		cmocka_unit_test_setup(test_base, setup),
 		cmocka_unit_test_setup(test_solo_of_the_dead, setup),
+		cmocka_unit_test_setup(test_scavenger_refill, setup),
 		cmocka_unit_test_setup(test_together, setup),
 		cmocka_unit_test_setup(test_futex, setup),
 		cmocka_unit_test_setup(test_time, setup),
