@@ -40,6 +40,11 @@
 #define LOWEST_PERCENT  75
 #define HIGHEST_PERCENT 115
 #define LEARN_SHARE     8
+/*
+ * A calibrated time that no batch comes near to for so long is wrong and not one's neighbour's fault: from
+ * then on the lowest that was seen counts.
+ */
+#define DOUBT_NS (3 * NS_PER_S)
 /* No memory is so fast: pages that were there already, of which a fill has nothing to clear (bytes per us).
  */
 #define STRANGE_SPEED ((uint64_t)100000)
@@ -117,13 +122,42 @@ static int compare_samples(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
+/* What one worker came near to is right for all of them. */
+static void doubt(struct pressure_rules *rules, struct pressure_base *base, uint64_t seen_ns, uint64_t now_ns)
+{
+	uint64_t token = base->key ^ base->given_ns;
+	if (base->given_ns == 0 || base->given != PRESSURE_GIVEN_NEW)
+		return;
+	if (atomic_load_explicit(&rules->confirmed, memory_order_relaxed) == token) {
+		base->given = PRESSURE_GIVEN_RIGHT;
+		return;
+	}
+	if (base->doubted_ns == 0) {
+		base->doubted_ns = now_ns;
+		base->lowest_ns = seen_ns;
+	}
+	base->lowest_ns = MIN(base->lowest_ns, seen_ns);
+	if (seen_ns * 100 <= base->given_ns * CONGESTED_PERCENT) {
+		base->given = PRESSURE_GIVEN_RIGHT;
+		atomic_store_explicit(&rules->confirmed, token, memory_order_relaxed);
+	} else if (now_ns - base->doubted_ns >= DOUBT_NS) {
+		base->given = PRESSURE_GIVEN_WRONG;
+		base->base_ns = base->lowest_ns;
+	}
+}
+
+static uint64_t get_given_ns(const struct pressure_base *base)
+{
+	return base->given == PRESSURE_GIVEN_WRONG ? 0 : base->given_ns;
+}
+
 static void learn(struct pressure_base *base, uint64_t seen_ns)
 {
 	if (base->base_ns == 0)
 		base->base_ns = base->lowest_ns = seen_ns;
 	base->lowest_ns = MIN(base->lowest_ns, seen_ns);
-	uint64_t from_ns = base->given_ns > 0 ? base->given_ns * LOWEST_PERCENT / 100 : 0;
-	uint64_t to_ns = (base->given_ns > 0 ? base->given_ns : base->lowest_ns) * HIGHEST_PERCENT / 100;
+	uint64_t given_ns = get_given_ns(base), from_ns = given_ns * LOWEST_PERCENT / 100;
+	uint64_t to_ns = (given_ns > 0 ? given_ns : base->lowest_ns) * HIGHEST_PERCENT / 100;
 	uint64_t next_ns = (base->base_ns * (LEARN_SHARE - 1) + seen_ns) / LEARN_SHARE;
 	base->base_ns = MIN(MAX(next_ns, from_ns), to_ns);
 }
@@ -152,6 +186,7 @@ static void add_evidence(struct pressure_gate *gate, uint64_t cpu_ns, uint64_t n
 	uint64_t median_ns = gate->samples[PRESSURE_SAMPLES / 2];
 	if (gate->solo_until_ns > 0)
 		end_solo(gate);
+	doubt(rules, base, median_ns, now_ns);
 	if (base->base_ns > 0 && median_ns * 100 > base->base_ns * CONGESTED_PERCENT) {
 		change_backoff(rules, true, now_ns);
 	} else if (median_ns * 100 < base->base_ns * QUIET_PERCENT || base->base_ns == 0) {
@@ -267,6 +302,8 @@ void pressure_begin(
 	/* Another calibration: what was learnt beside the old one counts no more. */
 	if (base_ns > 0 && base->given_ns != base_ns) {
 		base->given_ns = base->base_ns = base->lowest_ns = base_ns;
+		base->given = PRESSURE_GIVEN_NEW;
+		base->doubted_ns = 0;
 	}
 	if ((size_t)(base - gate->bases) != gate->base)
 		gate->sample_count = 0;

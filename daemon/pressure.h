@@ -39,6 +39,7 @@ struct pressure_rules {
 	_Atomic uint64_t backoff;       /* scavenger: factor and time of its last change (pressure.c) */
 	_Atomic uint64_t solo_until_ns; /* one worker measures alone until then */
 	_Atomic uint64_t solo_next_ns;  /* when the next may */
+	_Atomic uint64_t confirmed;     /* kind and calibrated time that one of them came near to */
 	_Atomic uint64_t bytes;         /* touched since the page was made */
 	_Atomic uint64_t batches;
 	_Atomic uint64_t batch_ns; /* CPU time of the last full batch the scavenger looked at */
@@ -51,6 +52,9 @@ struct pressure_base {
 	uint64_t given_ns; /* 0: nobody said */
 	uint64_t base_ns;  /* 0: not known yet */
 	uint64_t lowest_ns;
+	/* Whether a batch ever came near to what was given; since when none did. */
+	enum { PRESSURE_GIVEN_NEW, PRESSURE_GIVEN_RIGHT, PRESSURE_GIVEN_WRONG } given;
+	uint64_t doubted_ns;
 };
 
 #define PRESSURE_SAMPLES 5

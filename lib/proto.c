@@ -92,6 +92,8 @@ static const uint16_t proto_least[HPZ_OP_LAST + 1] = {
 	[HPZ_OP_DRAIN] = 16,
 	[HPZ_OP_CHECK] = 24,
 	[HPZ_OP_VERIFY] = 80,
+	[HPZ_OP_SET] = 328,
+	[HPZ_OP_CLEARING] = 8,
 };
 
 size_t proto_get_least_size(uint16_t op)

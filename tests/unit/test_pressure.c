@@ -272,6 +272,31 @@ static void test_base(void **state)
 	assert_int_equal(gates[0].bases[gates[0].base].base_ns, 225000);
 }
 
+/* Calibrated on memory that was faster than this will ever be: slow for some seconds, not for ever. */
+static void test_wrong_calibration(void **state)
+{
+	struct sim sim;
+	rules.is_scavenger = 1;
+	begin(&sim, 1, 40000);
+	run_until(&sim, START + NS_PER_S);
+	assert_int_equal(pressure_get_backoff(&rules), PRESSURE_BACKOFF_MAX);
+	run_until(&sim, START + 5 * NS_PER_S);
+	assert_int_equal(pressure_get_backoff(&rules), 0);
+	/* And a neighbour is one as before. */
+	sim.other_percent = 80;
+	sim.from_ns = sim.now_ns;
+	sim.to_ns = UINT64_MAX;
+	run_until(&sim, START + 7 * NS_PER_S);
+	assert_int_equal(pressure_get_backoff(&rules), PRESSURE_BACKOFF_MAX);
+	run_until(&sim, START + 20 * NS_PER_S);
+	assert_int_equal(pressure_get_backoff(&rules), PRESSURE_BACKOFF_MAX);
+	/* The same calibration again is not tried again; another one is. */
+	pressure_begin(&gates[0], 2, 77, BATCH, 40000);
+	assert_true(gates[0].bases[gates[0].base].base_ns > 90000);
+	pressure_begin(&gates[0], 3, 77, BATCH, 50000);
+	assert_int_equal(gates[0].bases[gates[0].base].base_ns, 50000);
+}
+
 /* One that died while it measured alone holds nobody up for long, whatever it wrote. */
 static void test_solo_of_the_dead(void **state)
 {
@@ -293,7 +318,7 @@ static void test_scavenger_refill(void **state)
 	rules.is_scavenger = 1;
 	begin(&sim, 1, 100000);
 	sim.other_percent = 80;
-	sim.from_ns = START;
+	sim.from_ns = START + NS_PER_S;
 	sim.to_ns = UINT64_MAX;
 	run_until(&sim, START + 2 * NS_PER_S);
 	uint64_t idle = run_until(&sim, START + 3 * NS_PER_S);
@@ -422,6 +447,7 @@ int main(void)
 		cmocka_unit_test_setup(test_scavenger_between, setup),
 		cmocka_unit_test_setup(test_scavenger_strange, setup),
 		cmocka_unit_test_setup(test_base, setup),
+		cmocka_unit_test_setup(test_wrong_calibration, setup),
 		cmocka_unit_test_setup(test_solo_of_the_dead, setup),
 		cmocka_unit_test_setup(test_scavenger_refill, setup),
 		cmocka_unit_test_setup(test_together, setup),

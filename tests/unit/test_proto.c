@@ -236,6 +236,8 @@ static void test_payload_is_alone(void **state)
 static void test_payload_is_not_cut(void **state)
 {
 	for (uint16_t op = HPZ_OP_HELLO; op <= HPZ_OP_LAST; op++) {
+		if (op == 13) /* kept free */
+			continue;
 		const uint32_t least = (uint32_t)proto_get_least_size(op);
 		uint8_t message[1024] = {0}, got[1024];
 
