@@ -14,9 +14,10 @@
  * A helper over its deadline is killed; as long as it is not dead, which may last, its job is not over: the
  * file may still change under its last system call.
  *
- * An idle job (verifying what is clean) never keeps another one waiting: it is stopped between two batches,
- * and whoever gave it gives it again. An urgent one does not wait for a long one either: it gets a worker
- * more.
+ * A memory job has a level, and with it the scheduling class of its worker. One of a lower level never keeps
+ * one of a higher waiting: it is stopped between two batches, in the class of the most urgent so that it gets
+ * there, and whoever gave it gives it again. A background job (verifying what is clean) yields to all. An
+ * urgent one does not even wait for a page that the kernel zeroes: it gets a worker more.
  *
  * A worker that dies costs its job: the answer is -EOWNERDEAD and the owner of the job does it again. Deaths
  * in quick succession make the next start wait.
@@ -26,6 +27,7 @@
  */
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -71,8 +73,7 @@ struct crew_node {
 	struct list link;
 	int32_t node;
 	unsigned workers_max;
-	enum worker_level level;
-	struct list queue;
+	struct list queue; /* the most urgent first */
 	struct crew_rules rules;
 };
 
@@ -251,6 +252,7 @@ struct crew_job *crew_new_job(enum worker_role role, enum worker_op op)
 	job->program = -1;
 	job->wire.op = op;
 	job->role = role;
+	job->level = WORKER_LEVEL_REFILL;
 	for (size_t i = 0; i < WORKER_FDS; i++)
 		job->fds[i] = -1;
 	return job;
@@ -299,41 +301,82 @@ static struct crew_node *find_node(struct crew *crew, int32_t node)
 		free(entry);
 		return NULL;
 	}
-	if (crew->host)
-		crew_rules_set(&entry->rules, node, crew->host, &crew->clear);
 	entry->node = node;
 	entry->workers_max = 1;
-	entry->level = WORKER_LEVEL_REFILL;
+	if (crew->host) {
+		crew_rules_set(&entry->rules, node, crew->host, &crew->clear);
+		entry->workers_max = crew_rules_count_workers(&entry->rules, &crew->clear);
+	}
 	list_init(&entry->queue);
 	list_append(&crew->nodes, &entry->link);
 	return entry;
+}
+
+/* Who goes first. */
+static unsigned get_rank(const struct crew_job *job)
+{
+	return job->role == WORKER_HELPER || job->is_background ? 0 : 1 + (unsigned)job->level;
+}
+
+static bool was_begun(const struct crew_job *job)
+{
+	return job->role == WORKER_MEMORY && job->wire.resume > job->wire.first_byte;
+}
+
+/* Behind its equals; one that was stopped on the way before them. */
+static void enqueue(struct list *queue, struct crew_job *job)
+{
+	unsigned rank = get_rank(job) + was_begun(job);
+	struct list *at = queue->next;
+	while (at != queue && get_rank(CONTAINER_OF(at, struct crew_job, link)) >= rank)
+		at = at->next;
+	list_insert_before(at, &job->link);
+}
+
+static void want_dispatch(struct crew *crew)
+{
+	if (!crew->is_backing_off)
+		uv_timer_start(&crew->timer, on_timer, 0, 0);
 }
 
 void crew_submit(struct crew *crew, struct crew_job *job)
 {
 	job->wire.id = ++crew->next_job;
 	struct crew_node *node = job->role == WORKER_MEMORY ? find_node(crew, job->node) : NULL;
-	struct list *queue = node ? &node->queue : &crew->helper_queue;
-	if (job->is_urgent)
-		list_prepend(queue, &job->link);
-	else
-		list_append(queue, &job->link);
+	enqueue(node ? &node->queue : &crew->helper_queue, job);
 	/* Never answered from inside the submit: its caller has not finished its own books yet. */
-	if (!crew->is_backing_off)
-		uv_timer_start(&crew->timer, on_timer, 0, 0);
+	want_dispatch(crew);
 }
 
 void crew_cancel(struct crew *crew, struct crew_job *job)
 {
 	if (job->worker) {
+		job->is_stopping = true;
 		atomic_store(&job->worker->control->stop, job->wire.id);
 		bump(job->worker);
 		/* In a low class it might take its time to see that. */
-		if (job->is_idle)
-			apply_level(job->worker, WORKER_LEVEL_URGENT);
+		apply_level(job->worker, WORKER_LEVEL_URGENT);
 	} else {
 		answer_error(job, -ECANCELED);
 	}
+}
+
+void crew_set_job_level(struct crew *crew, struct crew_job *job, enum worker_level level)
+{
+	if (job->level == level)
+		return;
+	job->level = level;
+	if (job->worker) {
+		if (!job->is_stopping)
+			apply_level(job->worker, level);
+		return;
+	}
+	struct crew_node *node = find_node(crew, job->node);
+	if (!node)
+		return;
+	list_remove(&job->link);
+	enqueue(&node->queue, job);
+	want_dispatch(crew);
 }
 
 /* ---- the life of a worker ---- */
@@ -648,33 +691,72 @@ static bool is_ready(const struct crew_worker *worker, enum worker_role role, in
 	       (role == WORKER_HELPER || worker->node == node);
 }
 
+static struct crew_job *get_head(const struct list *queue)
+{
+	return list_is_empty(queue) ? NULL : CONTAINER_OF(queue->next, struct crew_job, link);
+}
+
 /* How many workers a queue may have busy now: for an urgent job one more. */
 static unsigned get_max(const struct list *queue, const struct crew_node *node)
 {
 	if (!node)
 		return HELPERS_MAX;
-	bool is_urgent = !list_is_empty(queue) && CONTAINER_OF(queue->next, struct crew_job, link)->is_urgent;
-	return node->workers_max + is_urgent;
+	const struct crew_job *head = get_head(queue);
+	return node->workers_max + (head && head->level == WORKER_LEVEL_URGENT);
 }
 
-static void apply_job_level(
-	struct crew_worker *worker, const struct crew_node *node, const struct crew_job *job)
+static bool is_of_node(const struct crew_worker *worker, const struct crew_node *node)
 {
-	if (node)
-		apply_level(worker, job->is_idle ? WORKER_LEVEL_IDLE : node->level);
+	return worker->role == WORKER_MEMORY && worker->node == node->node && !worker->has_exited;
 }
 
-/* Work is waiting, and a worker only verifies: it stops that. */
-static void stop_idle_jobs(struct crew *crew, const struct list *queue, const struct crew_node *node)
+/* The one that is least urgent, of those that are less so than `rank` and go on. */
+static struct crew_job *find_lower(struct crew *crew, const struct crew_node *node, unsigned rank)
 {
-	if (!node || list_is_empty(queue) || CONTAINER_OF(queue->next, struct crew_job, link)->is_idle)
-		return;
+	struct crew_job *lowest = NULL;
 	LIST_FOR_EACH (pos, &crew->workers) {
-		struct crew_worker *worker = CONTAINER_OF(pos, struct crew_worker, link);
-		if (worker->role == WORKER_MEMORY && worker->node == node->node && worker->job &&
-			worker->job->is_idle)
-			crew_cancel(crew, worker->job);
+		const struct crew_worker *worker = CONTAINER_OF(pos, struct crew_worker, link);
+		struct crew_job *job = worker->job;
+		if (is_of_node(worker, node) && job && !job->is_stopping && get_rank(job) < rank) {
+			lowest = job;
+			rank = get_rank(job);
+		}
 	}
+	return lowest;
+}
+
+static unsigned count_stopping(struct crew *crew, const struct crew_node *node)
+{
+	unsigned count = 0;
+	LIST_FOR_EACH (pos, &crew->workers) {
+		const struct crew_worker *worker = CONTAINER_OF(pos, struct crew_worker, link);
+		count += is_of_node(worker, node) && worker->job && worker->job->is_stopping;
+	}
+	return count;
+}
+
+/* Work is waiting, and workers are at something less urgent: they stop that. */
+static void stop_lower_jobs(struct crew *crew, struct crew_node *node)
+{
+	unsigned stopping = count_stopping(crew, node), wanted = 0;
+	LIST_FOR_EACH (pos, &node->queue) {
+		if (++wanted <= stopping)
+			continue;
+		struct crew_job *lower =
+			find_lower(crew, node, get_rank(CONTAINER_OF(pos, struct crew_job, link)));
+		if (!lower)
+			return;
+		crew_cancel(crew, lower);
+		stopping++;
+	}
+}
+
+static bool give_next(struct crew_worker *worker, struct list *queue)
+{
+	struct crew_job *job = get_head(queue);
+	if (worker->role == WORKER_MEMORY)
+		apply_level(worker, job->level);
+	return give(worker, job);
 }
 
 /* Gives as many jobs of a queue as there are workers or may be; each worker gets one. */
@@ -693,11 +775,8 @@ static void drain_queue(struct crew *crew, struct list *queue, enum worker_role 
 		struct crew_worker *worker = CONTAINER_OF(pos, struct crew_worker, link);
 		if (list_is_empty(queue))
 			return;
-		if (!is_ready(worker, role, number) || busy >= get_max(queue, node))
-			continue;
-		struct crew_job *job = CONTAINER_OF(queue->next, struct crew_job, link);
-		apply_job_level(worker, node, job);
-		busy += give(worker, job);
+		if (is_ready(worker, role, number) && busy < get_max(queue, node))
+			busy += give_next(worker, queue);
 	}
 	while (!list_is_empty(queue) && alive < get_max(queue, node) && !crew->is_backing_off) {
 		struct crew_worker *worker = start_worker(crew, role, node);
@@ -706,12 +785,36 @@ static void drain_queue(struct crew *crew, struct list *queue, enum worker_role 
 			return;
 		}
 		alive++;
-		struct crew_job *job = CONTAINER_OF(queue->next, struct crew_job, link);
-		apply_job_level(worker, node, job);
-		if (!give(worker, job))
+		if (!give_next(worker, queue))
 			return;
 	}
-	stop_idle_jobs(crew, queue, node);
+	if (node)
+		stop_lower_jobs(crew, node);
+}
+
+static void send_home(struct crew_worker *worker)
+{
+	worker->was_killed = true;
+	shutdown(worker->sock, SHUT_WR); /* it reads EOF and leaves */
+}
+
+/* More than the node may have: there was an urgent job, or it may have fewer now. */
+static void send_spare_workers_home(struct crew *crew, const struct crew_node *node)
+{
+	unsigned alive = 0;
+	LIST_FOR_EACH (pos, &crew->workers) {
+		const struct crew_worker *worker = CONTAINER_OF(pos, struct crew_worker, link);
+		alive += is_of_node(worker, node) && !worker->was_killed;
+	}
+	LIST_FOR_EACH (pos, &crew->workers) {
+		struct crew_worker *worker = CONTAINER_OF(pos, struct crew_worker, link);
+		if (alive <= node->workers_max)
+			return;
+		if (!is_ready(worker, WORKER_MEMORY, node->node))
+			continue;
+		send_home(worker);
+		alive--;
+	}
 }
 
 static void send_idle_helpers_home(struct crew *crew)
@@ -721,8 +824,7 @@ static void send_idle_helpers_home(struct crew *crew)
 		struct crew_worker *worker = CONTAINER_OF(pos, struct crew_worker, link);
 		if (!is_ready(worker, WORKER_HELPER, -1) || idle++ < HELPERS_IDLE_MAX)
 			continue;
-		worker->was_killed = true;
-		shutdown(worker->sock, SHUT_WR); /* it reads EOF and leaves */
+		send_home(worker);
 	}
 }
 
@@ -756,10 +858,8 @@ static void go_on_stopping(struct crew *crew)
 		apply_level(worker, WORKER_LEVEL_URGENT);
 		atomic_store(&worker->control->stop, UINT64_MAX);
 		bump(worker);
-		if (!worker->job && !worker->was_killed) {
-			worker->was_killed = true;
-			shutdown(worker->sock, SHUT_WR);
-		}
+		if (!worker->job && !worker->was_killed)
+			send_home(worker);
 	}
 	if (!uv_is_closing((uv_handle_t *)&crew->psi_timer))
 		uv_close((uv_handle_t *)&crew->psi_timer, NULL);
@@ -778,6 +878,8 @@ static void dispatch_once(struct crew *crew)
 	LIST_FOR_EACH (pos, &crew->nodes) {
 		struct crew_node *node = CONTAINER_OF(pos, struct crew_node, link);
 		drain_queue(crew, &node->queue, WORKER_MEMORY, node);
+		if (list_is_empty(&node->queue))
+			send_spare_workers_home(crew, node);
 	}
 	drain_queue(crew, &crew->helper_queue, WORKER_HELPER, NULL);
 	send_idle_helpers_home(crew);
@@ -881,6 +983,31 @@ void crew_free(struct crew *crew)
 	free(crew);
 }
 
+/* Running jobs beyond what the node may have are given again, to fewer. */
+static void stop_surplus(struct crew *crew, const struct crew_node *node)
+{
+	unsigned busy = 0;
+	LIST_FOR_EACH (pos, &crew->workers) {
+		const struct crew_worker *worker = CONTAINER_OF(pos, struct crew_worker, link);
+		busy += is_of_node(worker, node) && worker->job && !worker->job->is_stopping;
+	}
+	for (; busy > node->workers_max; busy--) {
+		struct crew_job *lowest = find_lower(crew, node, UINT_MAX);
+		if (!lowest || lowest->level == WORKER_LEVEL_URGENT)
+			return;
+		crew_cancel(crew, lowest);
+	}
+}
+
+static void set_size(struct crew *crew, struct crew_node *node, unsigned workers)
+{
+	if (node->workers_max == workers)
+		return;
+	node->workers_max = workers;
+	stop_surplus(crew, node);
+	want_dispatch(crew);
+}
+
 void crew_set_rules(struct crew *crew, const struct host *host, const struct config_clear *clear)
 {
 	bool has_work = false;
@@ -890,6 +1017,7 @@ void crew_set_rules(struct crew *crew, const struct host *host, const struct con
 	LIST_FOR_EACH (pos, &crew->nodes) {
 		struct crew_node *node = CONTAINER_OF(pos, struct crew_node, link);
 		crew_rules_set(&node->rules, node->node, host, clear);
+		set_size(crew, node, crew_rules_count_workers(&node->rules, clear));
 		LIST_FOR_EACH (at, &crew->workers) {
 			const struct crew_worker *worker = CONTAINER_OF(at, struct crew_worker, link);
 			has_work = has_work || (worker->rules && worker->job);
@@ -910,21 +1038,13 @@ void crew_set_size(struct crew *crew, int32_t node, unsigned workers)
 {
 	struct crew_node *entry = find_node(crew, node);
 	if (entry)
-		entry->workers_max = MAX(workers, 1);
+		set_size(crew, entry, MAX(workers, 1u));
 }
 
-void crew_set_level(struct crew *crew, int32_t node, enum worker_level level)
+unsigned crew_get_size(struct crew *crew, int32_t node)
 {
-	struct crew_node *entry = find_node(crew, node);
-	if (!entry || entry->level == level)
-		return;
-	entry->level = level;
-	LIST_FOR_EACH (pos, &crew->workers) {
-		struct crew_worker *worker = CONTAINER_OF(pos, struct crew_worker, link);
-		bool is_idle = worker->job && worker->job->is_idle;
-		if (worker->role == WORKER_MEMORY && worker->node == node && !is_idle)
-			apply_level(worker, level);
-	}
+	const struct crew_node *entry = find_node(crew, node);
+	return entry ? entry->workers_max : 1;
 }
 
 static void add_worker_state(const struct crew_worker *worker, struct crew_node_state *state)

@@ -29,10 +29,14 @@ struct crew_job {
 			      */
 	int program;         /* LEARN: what the worker sent, the callback may take it; -1: none */
 	enum worker_role role;
-	int32_t node;   /* memory */
-	bool is_urgent; /* before the others of its queue, with a worker more if all are busy */
-	bool is_idle;   /* memory: in SCHED_IDLE whatever the node's level; stopped (-ECANCELED) when a worker
-			   is   needed for another job */
+	int32_t node; /* memory */
+	/*
+	 * Memory: the class of the worker that has it, and who goes first. A job is stopped (-ECANCELED, with
+	 * where to go on) when one of a higher level finds no worker; for an urgent one there is one more.
+	 */
+	enum worker_level level;
+	bool is_background;   /* memory: after all others, whatever its level */
+	bool is_stopping;     /* crew's */
 	uint64_t deadline_ms; /* 0: none. After it the worker is killed; the answer comes when it is dead */
 	uint64_t started_ns;  /* CLOCK_MONOTONIC; 0: still queued */
 	crew_done_cb done;
@@ -60,11 +64,17 @@ int crew_open_list(struct crew *crew, const char *run_dir);
 /* The rules of [clear] for memory workers, those that live too; `host` must outlive the crew. */
 void crew_set_rules(struct crew *crew, const struct host *host, const struct config_clear *clear);
 
-/* How many memory workers a node may have. */
+/*
+ * How many memory workers a node may have, at least one; the rules say it, too. Those too many are stopped
+ * and sent home.
+ */
 void crew_set_size(struct crew *crew, int32_t node, unsigned workers);
-/* Scheduling class of a node's memory workers, from outside: one caught in SCHED_IDLE would not get there
- * itself. */
-void crew_set_level(struct crew *crew, int32_t node, enum worker_level level);
+unsigned crew_get_size(struct crew *crew, int32_t node);
+/*
+ * A memory job's level has changed: its worker is given the class from outside, because one caught in
+ * SCHED_IDLE would not get there itself; one that waits finds its place in the queue.
+ */
+void crew_set_job_level(struct crew *crew, struct crew_job *job, enum worker_level level);
 /* No job is given to a worker while held (leftovers of a dead hpzd live on). */
 void crew_set_hold(struct crew *crew, bool is_held);
 

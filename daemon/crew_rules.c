@@ -48,6 +48,15 @@ void crew_rules_find_cpus(const struct host *host, int32_t node, const char *cpu
 		*ret_cpus = wanted;
 }
 
+/* Two nearly fill a node's memory bus, four do. */
+#define AUTO_WORKERS_MAX 4u
+
+unsigned crew_rules_count_workers(const struct crew_rules *rules, const struct config_clear *clear)
+{
+	unsigned cpus = (unsigned)host_count_cpus(&rules->cpus);
+	return clear->workers ? clear->workers : MIN(MAX(cpus, 1u), AUTO_WORKERS_MAX);
+}
+
 void crew_rules_place(const struct crew_rules *rules, pid_t pid)
 {
 	if (host_count_cpus(&rules->cpus) == 0)

@@ -33,6 +33,9 @@ void crew_rules_set_paused(struct crew_rules *rules, uint32_t paused);
 void crew_rules_find_cpus(
 	const struct host *host, int32_t node, const char *cpus, struct host_cpus *ret_cpus);
 
+/* How many workers the node may have: as [clear] says, or as many as it has CPUs for them, at most 4. */
+unsigned crew_rules_count_workers(const struct crew_rules *rules, const struct config_clear *clear);
+
 /* Moves a worker to the node's CPUs, also in mid-job. */
 void crew_rules_place(const struct crew_rules *rules, pid_t pid);
 void crew_rules_set_class(pid_t pid, enum worker_level level);

@@ -392,8 +392,7 @@ static void apply_clear(struct daemon *daemon, const struct config_clear *clear)
 {
 	daemon->config.clear = *clear;
 	crew_set_rules(daemon->crew, &daemon->host, clear);
-	reconcile_set_method(&daemon->reconcile, clear->method);
-	reconcile_mark(&daemon->reconcile);
+	reconcile_set_clear(&daemon->reconcile, clear);
 }
 
 static int on_set_clear(const struct config_clear *clear, char *ret_why, size_t capacity, void *user)
@@ -655,7 +654,7 @@ static int start(struct daemon *daemon)
 	if (r < 0)
 		return r;
 	apply_clear(daemon, &daemon->config.clear);
-	reconcile_start(&daemon->reconcile, daemon->journal, daemon->config.clear.method);
+	reconcile_start(&daemon->reconcile, daemon->journal);
 	return 0;
 }
 

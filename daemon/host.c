@@ -335,6 +335,37 @@ int host_add_nr(const struct host *host, int32_t node, uint64_t page_size, int64
 	return 0;
 }
 
+/* ---- free pages that the kernel zeroes ---- */
+
+#define ZEROABLE "zeroable_hugepages"
+
+/* The node's own file, or the machine's where there is one node. */
+static void make_zeroable_path(const struct host *host, int32_t node, uint64_t page_size, char path[PATH_MAX])
+{
+	make_node_path(host, node, page_size, ZEROABLE, path);
+	if (host->node_count == 1 && access(path, F_OK) < 0)
+		make_machine_path(host, page_size, ZEROABLE, path);
+}
+
+int host_get_zeroable(const struct host *host, int32_t node, uint64_t page_size, uint64_t *ret_pages)
+{
+	char path[PATH_MAX];
+
+	if (!host_has_node(host, node))
+		return -ENOENT;
+	make_zeroable_path(host, node, page_size, path);
+	return read_number(path, ret_pages);
+}
+
+int host_open_zeroable(const struct host *host, int32_t node, uint64_t page_size)
+{
+	char path[PATH_MAX];
+
+	make_zeroable_path(host, node, page_size, path);
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
 /* ---- CPUs, boot, processes ---- */
 
 int host_get_cpulist(const struct host *host, int32_t node, char *ret_list, size_t capacity)

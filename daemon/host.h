@@ -52,6 +52,14 @@ int host_get_counters(
 int host_add_nr(const struct host *host, int32_t node, uint64_t page_size, int64_t pages,
 	uint64_t *ret_before, uint64_t *ret_after);
 
+/*
+ * Some kernels zero free pages when they are told to (zeroable_hugepages in sysfs: read, how many could be;
+ * write N, zero so many now, in the writer's context). How many of a node could be; -ENOENT: this kernel does
+ * not offer that. And the file to write to, the caller's.
+ */
+int host_get_zeroable(const struct host *host, int32_t node, uint64_t page_size, uint64_t *ret_pages);
+int host_open_zeroable(const struct host *host, int32_t node, uint64_t page_size);
+
 /* The CPUs of a node for its workers: a list "0-3,8" as sysfs has it; "" when the node has none. -ENOBUFS:
  * too long. */
 int host_get_cpulist(const struct host *host, int32_t node, char *ret_list, size_t capacity);

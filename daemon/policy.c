@@ -42,44 +42,85 @@ static void plan_discards(const struct policy_input *input, struct policy_plan *
 	}
 }
 
-/* Missing segments, large ones first, as far as the kernel has pages; a large one it lacks does not stop a
- * small. */
+struct fills {
+	uint64_t usable;
+	size_t slots;
+};
+
+static void plan_class(const struct policy_class *class, struct fills *fills, struct policy_plan *plan)
+{
+	uint64_t missing = subtract(class->want, count_all(class));
+	if (missing == 0) /* also: a file that its holder cut to nothing */
+		return;
+	plan->missing_pages += missing * class->segment_pages;
+	uint64_t fits = fills->usable / class->segment_pages;
+	uint64_t count = missing < fits ? missing : fits;
+	fills->usable -= count * class->segment_pages;
+	/* What has no slot yet keeps its pages: the next look will find them. */
+	uint64_t now = count < fills->slots ? count : fills->slots;
+	add_action(plan, POLICY_CREATE, class->segment_pages, now);
+	fills->slots -= (size_t)now;
+	plan->short_pages += (missing - count) * class->segment_pages;
+}
+
+/* The smallest that serves whoever waits longest; class_count: none that is missing does. */
+static size_t find_awaited(const struct policy_input *input)
+{
+	for (size_t i = 0; input->waiting_pages > 0 && i < input->class_count; i++) {
+		const struct policy_class *class = &input->classes[i];
+		if (class->segment_pages >= input->waiting_pages && class->want > count_all(class))
+			return i;
+	}
+	return input->class_count;
+}
+
+/*
+ * Missing segments as far as the kernel has pages: first what is waited for, then large ones first; a large
+ * one it lacks does not stop a small.
+ */
 static void plan_fills(const struct policy_input *input, struct policy_plan *plan)
 {
-	uint64_t usable = plan->usable_pages;
-	size_t slots = input->free_slots;
+	struct fills fills = {plan->usable_pages, input->free_slots};
+	size_t awaited = find_awaited(input);
+	if (awaited < input->class_count)
+		plan_class(&input->classes[awaited], &fills, plan);
 	for (size_t i = input->class_count; i-- > 0;) {
-		const struct policy_class *class = &input->classes[i];
-		uint64_t missing = subtract(class->want, count_all(class));
-		if (missing == 0) /* also: a file that its holder cut to nothing */
-			continue;
-		plan->missing_pages += missing * class->segment_pages;
-		uint64_t fits = usable / class->segment_pages;
-		uint64_t count = missing < fits ? missing : fits;
-		usable -= count * class->segment_pages;
-		/* What has no slot yet keeps its pages: the next look will find them. */
-		uint64_t now = count < slots ? count : slots;
-		add_action(plan, POLICY_CREATE, class->segment_pages, now);
-		slots -= (size_t)now;
-		plan->short_pages += (missing - count) * class->segment_pages;
+		if (i != awaited)
+			plan_class(&input->classes[i], &fills, plan);
 	}
 	/* What is left of usable would serve a part of what is short. */
-	uint64_t lacking = subtract(plan->short_pages, usable);
+	uint64_t lacking = subtract(plan->short_pages, fills.usable);
 	if (lacking > 0 && input->may_raise && !input->is_raising)
 		add_action(plan, POLICY_RAISE, 1, lacking);
 }
 
-static enum policy_level pick_level(const struct policy_input *input)
+/*
+ * Between the watermarks it stays as it was: a stock that hovers about one of them would change class with
+ * every segment.
+ */
+static bool is_refilling(const struct policy_input *input)
+{
+	bool is_set = input->low_percent > 0 || input->high_percent > 0;
+	unsigned low = is_set ? input->low_percent : POLICY_LOW_PERCENT;
+	unsigned high = is_set ? input->high_percent : POLICY_HIGH_PERCENT;
+	unsigned mark = input->was_refilling ? high : low;
+	/* A target of 2^64 bytes is 2^43 pages: no overflow. */
+	return input->clean_pages * 100 < input->target_pages * mark;
+}
+
+static enum policy_level pick_level(const struct policy_input *input, bool refilling)
 {
 	if (input->waiting_pages > 0)
 		return POLICY_URGENT;
-	return input->clean_pages * 2 < input->target_pages ? POLICY_REFILL : POLICY_IDLE;
+	return refilling ? POLICY_REFILL : POLICY_IDLE;
 }
 
 void policy_plan(const struct policy_input *input, struct policy_plan *ret_plan)
 {
-	*ret_plan =
-		(struct policy_plan){.level = pick_level(input), .usable_pages = policy_get_usable(input)};
+	bool refilling = is_refilling(input);
+	*ret_plan = (struct policy_plan){.level = pick_level(input, refilling),
+		.is_refilling = refilling,
+		.usable_pages = policy_get_usable(input)};
 	plan_discards(input, ret_plan);
 	if (!input->is_draining)
 		plan_fills(input, ret_plan);

@@ -12,8 +12,8 @@
 
 /* How urgent work is, ascending. */
 enum policy_level {
-	POLICY_IDLE,   /* above the low watermark */
-	POLICY_REFILL, /* below it */
+	POLICY_IDLE,   /* the stock is well filled */
+	POLICY_REFILL, /* it fell below the low watermark and is not at the high one again */
 	POLICY_URGENT, /* a lease is waiting */
 };
 
@@ -25,8 +25,16 @@ struct policy_class {
 	uint64_t kept; /* of the clean ones: for somebody else, or being read */
 };
 
+#define POLICY_LOW_PERCENT  50
+#define POLICY_HIGH_PERCENT 75
+
 struct policy_input {
 	uint64_t target_pages;
+	/*
+	 * Percent of the target that is clean: below low it is refilled until high is reached. 0, 0: 50, 75.
+	 */
+	unsigned low_percent, high_percent;
+	bool was_refilling; /* the last plan's is_refilling */
 	bool is_draining;
 
 	/* ours */
@@ -65,10 +73,11 @@ struct policy_action {
 struct policy_plan {
 	struct policy_action actions[POLICY_ACTIONS_MAX];
 	size_t action_count;
-	enum policy_level level;
-	uint64_t usable_pages;  /* of the kernel's free pages, ours to take */
-	uint64_t missing_pages; /* wanted by the stock, not there and not under way */
-	uint64_t short_pages;   /* of these, what the kernel does not have either */
+	enum policy_level level; /* of what is most urgent */
+	bool is_refilling;       /* of all that nobody waits for: refill, else idle */
+	uint64_t usable_pages;   /* of the kernel's free pages, ours to take */
+	uint64_t missing_pages;  /* wanted by the stock, not there and not under way */
+	uint64_t short_pages;    /* of these, what the kernel does not have either */
 };
 
 /* What to do now to come nearer to the stock. Called after every batch of events. */

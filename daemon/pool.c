@@ -68,6 +68,8 @@ static void leave_books(struct pool_segment *segment)
 	segment->round = 0;
 	pool->stranded -= segment->is_stranded;
 	segment->is_stranded = false;
+	free(segment->parts); /* nobody works on it now */
+	segment->parts = NULL;
 	list_remove(&segment->link);
 	segment->class->counts[segment->state]--;
 	pool->segments[segment->state]--;
@@ -460,6 +462,7 @@ int pool_open(const struct config_pool *config, const char *config_path, const s
 	list_init(&pool->classes);
 	for (size_t i = 0; i < POOL_INDEX; i++)
 		list_init(&pool->index[i]);
+	list_init(&pool->active);
 	pool->dirs = (struct segment_dirs){.fds = {-1, -1, -1, -1}};
 	pool->host = host;
 	pool->store = store;

@@ -31,6 +31,8 @@
 #include "policy.h"
 #include "segment.h"
 
+struct work_parts;
+
 struct pool_class {
 	struct list link;                          /* pool->classes, ascending by pages */
 	struct list segments[SEGMENT_STATE_COUNT]; /* struct pool_segment.link */
@@ -69,11 +71,14 @@ struct pool_segment {
 	uint32_t weak_uids[POOL_WEAK_UIDS]; /* who had it since it was last proven, or new */
 	unsigned weak_uid_count;
 
-	/* work: set by reconcile and lease, cleared when it is done */
-	bool is_busy;      /* a worker has it */
-	void *job;         /* which; NULL: none, or not one that can be stopped */
-	uint64_t retry_ns; /* no work on it before; CLOCK_MONOTONIC */
-	unsigned deaths;   /* workers lost over it */
+	/* work: set by work, reconcile and lease, cleared when it is done */
+	bool is_busy;             /* a worker has it */
+	void *job;                /* verify's; NULL: none */
+	struct work_parts *parts; /* work's: how far each part of it is; NULL: nothing is. Freed with it, and
+				     when its state changes */
+	bool is_wanted;           /* somebody waits for it */
+	uint64_t retry_ns;        /* no work on it before; CLOCK_MONOTONIC */
+	unsigned deaths;          /* workers lost over it */
 
 	/* clean, and for now nobody's but this one's: it is being read, or was for a request. NULL: anybody's
 	 */
@@ -94,7 +99,7 @@ struct pool {
 	struct segment_store *store;
 	struct segment_dirs dirs;
 	const struct host *host;
-	void *owner; /* who works on it: reconcile's */
+	void *owner; /* who works on it: struct work */
 
 	struct list classes;
 	struct list index[POOL_INDEX];
@@ -109,9 +114,19 @@ struct pool {
 	/* demand, set by request: who waits for memory of this pool */
 	uint32_t waiting;
 	uint64_t waiting_pages; /* what the one who waits longest asked for */
+	bool had_waiting;       /* at the last look */
 
-	/* work under way, kept by reconcile */
-	unsigned clear_jobs, fill_jobs, proof_jobs;
+	/* work under way, kept by work */
+	struct list active;                  /* struct work_parts.link: segments that are worked on */
+	unsigned jobs;                       /* given or queued */
+	unsigned clear_jobs, fill_jobs;      /* segments */
+	unsigned proof_jobs;                 /* reconcile's, of suspect memory */
+	bool is_calibrating;                 /* on a segment of it */
+	bool is_calibrated;                  /* that was done, or tried */
+	bool wants_calibration;              /* again, on request */
+	bool is_zeroing_free;                /* a worker has the kernel zero free pages */
+	uint64_t zeroable_pages;             /* before it began */
+	uint64_t zero_free_retry_ns;         /* not before; CLOCK_MONOTONIC */
 	uint64_t filling_todo, mending_todo; /* pages promised to it */
 	uint64_t fill_retry_ns;              /* not before; CLOCK_MONOTONIC */
 

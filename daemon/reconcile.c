@@ -9,10 +9,7 @@
 #define TICK_MS         10000 /* pages that processes free give no event */
 #define RETRY_MS        1000
 #define LEFTOVER_MS     50
-#define FILLS_MAX       2 /* one under way, one behind it */
-#define CLEARS_MAX      4
 #define PROOFS_MAX      4 /* of suspect memory: a restart may find all of it dirty */
-#define DEATHS_MAX      3 /* workers lost over one segment before it is given up */
 #define LOOKS_MAX       6 /* about a second: whoever still holds clean memory then goes on holding it */
 #define PROOF_MS        5000
 #define RAISE_RETRY_MIN 10
@@ -49,184 +46,43 @@ static void want_tick(struct reconcile *reconcile, uint64_t delay_ms)
 	uv_timer_start(&reconcile->tick, on_tick, delay_ms, 0);
 }
 
-/* ---- the books of work ---- */
-
-static struct crew_job *new_memory_job(struct reconcile *reconcile, struct pool_segment *segment,
-	enum worker_op op, int fd, crew_done_cb done)
+static void on_work(uint64_t delay_ms, void *user)
 {
-	struct crew_job *job = crew_new_job(WORKER_MEMORY, op);
-	if (!job) {
-		close_fd(fd);
-		return NULL;
-	}
-	struct pool *pool = segment->pool;
-	job->fds[WORKER_FD_SEGMENT] = fd;
-	job->fds[WORKER_FD_LOCK] = pool->store->workers_fd;
-	job->node = pool->config.node;
-	job->wire.page_size = pool->config.page_size;
-	job->wire.length = segment->pages;
-	job->wire.method = reconcile->method;
-	job->done = done;
-	job->user = segment;
-	segment->is_busy = true;
-	segment->job = job;
-	return job;
-}
-
-static uint64_t get_missing(const struct pool_segment *segment)
-{
-	return segment->pages > segment->allocated ? segment->pages - segment->allocated : 0;
+	if (delay_ms == 0)
+		reconcile_mark(user);
+	else
+		want_tick(user, delay_ms);
 }
 
 static struct reconcile *get_owner(const struct pool_segment *segment)
 {
-	return segment->pool->owner;
+	return CONTAINER_OF(segment->pool->owner, struct reconcile, work);
 }
 
-static void put_off(struct pool_segment *segment)
-{
-	struct reconcile *reconcile = get_owner(segment);
-	segment->retry_ns = now_ns(reconcile) + RETRY_MS * NS_PER_MS;
-	want_tick(reconcile, RETRY_MS);
-}
-
-/* The tick may have come early, for another's sake. */
 static bool is_put_off(struct reconcile *reconcile, uint64_t retry_ns)
 {
-	uint64_t now = now_ns(reconcile);
-	if (now >= retry_ns)
-		return false;
-	want_tick(reconcile, (retry_ns - now) / NS_PER_MS + 1);
-	return true;
-}
-
-static void discard(struct pool_segment *segment, const char *why)
-{
-	struct pool *pool = segment->pool;
-	struct reconcile *reconcile = get_owner(segment);
-	log_info("pool %s: segment %" PRIu64 " goes back to the kernel: %s", pool->name, segment->id, why);
-	int r = pool_discard(segment);
-	if (r < 0) {
-		log_error("pool %s: segment %" PRIu64 " cannot be unlinked: %s", pool->name, segment->id,
-			strerror(-r));
-		put_off(segment);
-		return;
-	}
-	reconcile_mark(reconcile); /* the stock lacks it from now on */
-}
-
-/* Somebody removed it behind our back. */
-static void forget_vanished(struct pool_segment *segment)
-{
-	log_error("pool %s: segment %" PRIu64 " has vanished from %s", segment->pool->name, segment->id,
-		segment->pool->store->path);
-	struct reconcile *reconcile = get_owner(segment);
-	pool_forget(segment);
-	reconcile_mark(reconcile);
-}
-
-void reconcile_retire(struct pool_segment *segment, const struct worker_done *done, const char *why)
-{
-	struct pool *pool = segment->pool;
-	const char *what = done->error == -EFAULT ? "a page was not there (its file was cut or punched)"
-						  : "its memory is broken";
-	pool->retired_pages += segment->pages;
-	if (done->error == -EFAULT || done->error == -EHWPOISON) {
-		pool->sigbus++;
-		snprintf(pool->alarm, sizeof pool->alarm,
-			"segment %" PRIu64 " was retired: %s, offset %" PRIu64, segment->id, what,
-			done->fault);
-		log_error("pool %s: %s", pool->name, pool->alarm);
-	}
-	discard(segment, why);
+	return work_is_put_off(&reconcile->work, retry_ns);
 }
 
 /* ---- fill ---- */
 
-static void after_failed_job(struct pool_segment *segment, const struct worker_done *done, const char *what)
+/* Fills that may be under way at once: one a worker, and one behind them. */
+static unsigned get_fills_max(const struct reconcile *reconcile, const struct pool *pool)
 {
-	int error = done->error;
-	struct pool *pool = segment->pool;
-	struct reconcile *reconcile = get_owner(segment);
-	if (reconcile->is_stopping && error == -ECANCELED)
-		return; /* stays where it is for the next hpzd */
-	switch (error) {
-	case -EOWNERDEAD:
-		if (++segment->deaths < DEATHS_MAX)
-			return; /* again */
-		discard(segment, "workers die over it");
-		break;
-	case -EFAULT:
-	case -EHWPOISON:
-		reconcile_retire(segment, done, "its memory cannot be used");
-		break;
-	case -ECANCELED:
-		discard(segment, "not wanted any more");
-		break;
-	case -ENOSPC:
-	case -ENOMEM:
-		discard(segment, "the kernel has not enough pages for it now");
-		pool->fill_retry_ns = now_ns(reconcile) + RETRY_MS * NS_PER_MS;
-		want_tick(reconcile, RETRY_MS);
-		break;
-	case -EXDEV:
-		log_error("pool %s: node %" PRId32 ": the kernel gave pages of another node", pool->name,
-			pool->config.node);
-		discard(segment, "pages on the wrong node");
-		pool->fill_retry_ns = now_ns(reconcile) + RETRY_MS * NS_PER_MS;
-		want_tick(reconcile, RETRY_MS);
-		break;
-	default:
-		log_error("pool %s: %s of segment %" PRIu64 " failed: %s", pool->name, what, segment->id,
-			strerror(-error));
-		discard(segment, "it cannot be used");
-		pool->fill_retry_ns = now_ns(reconcile) + RETRY_MS * NS_PER_MS;
-		want_tick(reconcile, RETRY_MS);
-	}
+	return crew_get_size(reconcile->crew, pool->config.node) + 1;
 }
 
-static void publish(struct pool_segment *segment)
+static size_t get_free_slots(struct reconcile *reconcile, const struct pool *pool)
 {
-	int r = pool_publish(segment);
-	if (r == 0) {
-		segment->deaths = 0;
-		return;
-	}
-	log_error("pool %s: segment %" PRIu64 " is not whole after the work on it: %s", segment->pool->name,
-		segment->id, strerror(-r));
-	/* Whatever is wrong with it is likely to be wrong with the next. */
-	struct reconcile *reconcile = get_owner(segment);
-	segment->pool->fill_retry_ns = now_ns(reconcile) + RETRY_MS * NS_PER_MS;
-	want_tick(reconcile, RETRY_MS);
-	discard(segment, "it is not whole");
-}
-
-static void on_filled(struct crew_job *job, const struct worker_done *done, void *user)
-{
-	struct pool_segment *segment = user;
-	struct pool *pool = segment->pool;
-	struct reconcile *reconcile = get_owner(segment);
-	pool->fill_jobs--;
-	segment->is_busy = false;
-	segment->job = NULL;
-	reconcile->bytes_filled += done->bytes;
-	pool_refresh(segment);
-	if (done->error == 0)
-		publish(segment);
-	else
-		after_failed_job(segment, done, "filling");
-	reconcile_mark(reconcile);
-}
-
-static void start_fill(struct reconcile *reconcile, struct pool_segment *segment, int fd)
-{
-	struct crew_job *job = new_memory_job(reconcile, segment, WORKER_FILL, fd, on_filled);
-	if (!job) {
-		want_tick(reconcile, RETRY_MS);
-		return;
-	}
-	segment->pool->fill_jobs++;
-	crew_submit(reconcile->crew, job);
+	unsigned max = get_fills_max(reconcile, pool);
+	if (is_put_off(reconcile, pool->fill_retry_ns))
+		return 0;
+	if (reconcile->work.is_simulated)
+		return SIZE_MAX;
+	/* Somebody who waits does not wait for a slot, too. */
+	if (pool->waiting > 0)
+		max++;
+	return max > pool->fill_jobs ? max - pool->fill_jobs : 0;
 }
 
 static void create(struct reconcile *reconcile, struct pool *pool, uint64_t segment_pages, uint64_t count)
@@ -241,53 +97,24 @@ static void create(struct reconcile *reconcile, struct pool *pool, uint64_t segm
 			want_tick(reconcile, RETRY_MS);
 			return;
 		}
-		start_fill(reconcile, segment, fd);
+		work_fill_take(&reconcile->work, segment, fd);
 	}
 }
 
-/* Adopted, or a worker died over it: nobody works on it yet. */
+/* Adopted, or stopped on the way: nobody works on it. */
 static void resume_fills(struct reconcile *reconcile, struct pool *pool)
 {
+	size_t slots = get_free_slots(reconcile, pool);
 	LIST_FOR_EACH (pos, &pool->classes) {
 		struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
 		LIST_FOR_EACH_SAFE (at, &class->segments[SEGMENT_FILLING]) {
 			struct pool_segment *segment = CONTAINER_OF(at, struct pool_segment, link);
-			if (segment->is_busy || pool->fill_jobs >= FILLS_MAX ||
-				is_put_off(reconcile, segment->retry_ns))
+			if (segment->is_busy || slots == 0 || is_put_off(reconcile, segment->retry_ns))
 				continue;
-			int fd = pool_open_segment(segment);
-			if (fd >= 0) {
-				start_fill(reconcile, segment, fd);
-				continue;
-			}
-			if (fd == -ENOENT) {
-				forget_vanished(segment);
-				continue;
-			}
-			log_error("pool %s: segment %" PRIu64 " cannot be opened for filling: %s", pool->name,
-				segment->id, strerror(-fd));
-			put_off(segment);
+			slots--;
+			work_fill(&reconcile->work, segment);
 		}
 	}
-}
-
-/* ---- clear ---- */
-
-static void on_cleared(struct crew_job *job, const struct worker_done *done, void *user)
-{
-	struct pool_segment *segment = user;
-	struct pool *pool = segment->pool;
-	struct reconcile *reconcile = get_owner(segment);
-	pool->clear_jobs--;
-	segment->is_busy = false;
-	segment->job = NULL;
-	reconcile->bytes_cleared += done->bytes;
-	pool_refresh(segment);
-	if (done->error == 0)
-		publish(segment);
-	else if (done->error != -ECANCELED)
-		after_failed_job(segment, done, "clearing");
-	reconcile_mark(reconcile);
 }
 
 /* ---- what was opened while it was clean ---- */
@@ -295,7 +122,7 @@ static void on_cleared(struct crew_job *job, const struct worker_done *done, voi
 static void look_again(struct reconcile *reconcile, struct pool_segment *segment, const char *why)
 {
 	if (++segment->looks >= LOOKS_MAX) {
-		discard(segment, why);
+		work_discard(segment, why);
 		return;
 	}
 	uint64_t delay_ms = policy_get_retry_ms(segment->looks);
@@ -314,7 +141,7 @@ static void on_proven(struct crew_job *job, const struct worker_done *done, void
 	if (done->error < 0) {
 		look_again(reconcile, segment, strerror(-done->error));
 	} else if (done->proof.source != PROOF_BPF) {
-		discard(segment, "who opened it, or may have, cannot be seen here");
+		work_discard(segment, "who opened it, or may have, cannot be seen here");
 	} else if (done->proof.result != PROOF_FREE) {
 		look_again(reconcile, segment, proof_get_reason_text(done->proof.reason));
 	} else {
@@ -383,7 +210,7 @@ int reconcile_open_clean(struct reconcile *reconcile, struct pool_segment *segme
  */
 static bool can_mend(struct pool *pool, const struct pool_segment *segment)
 {
-	uint64_t missing = get_missing(segment);
+	uint64_t missing = work_get_missing(segment);
 	return missing == 0 || missing <= pool->plan.usable_pages;
 }
 
@@ -391,65 +218,179 @@ static void start_clear(struct reconcile *reconcile, struct pool_segment *segmen
 {
 	struct pool *pool = segment->pool;
 	if (pool->is_draining) {
-		discard(segment, "the pool is being drained");
+		work_discard(segment, "the pool is being drained");
 		return;
 	}
 	if (segment->is_suspect) {
 		start_proof(reconcile, segment);
 		return;
 	}
-	if (reconcile->method < 0) {
-		discard(segment, "no method of clearing works on this machine");
+	if (work_get_method(&reconcile->work, pool) < 0) {
+		work_discard(segment, "no method of clearing works on this machine");
 		return;
 	}
 	if (!can_mend(pool, segment)) {
-		discard(segment, "its holes cannot be filled now");
+		work_discard(segment, "its holes cannot be filled now");
 		return;
 	}
-	int fd = pool_open_segment(segment);
-	if (fd == -ENOENT) {
-		forget_vanished(segment);
-		return;
-	}
-	struct crew_job *job =
-		fd >= 0 ? new_memory_job(reconcile, segment, WORKER_CLEAR, fd, on_cleared) : NULL;
-	if (!job) {
-		log_error("pool %s: segment %" PRIu64 " cannot be opened for clearing: %s", pool->name,
-			segment->id, strerror(fd < 0 ? -fd : ENOMEM));
-		put_off(segment);
-		return;
-	}
-	uint64_t missing = get_missing(segment);
-	pool->plan.usable_pages -= missing;
-	job->is_urgent = pool->waiting > 0 && segment->pages >= pool->waiting_pages;
-	pool->clear_jobs++;
-	crew_submit(reconcile->crew, job);
+	pool->plan.usable_pages -= work_get_missing(segment);
+	work_clear(&reconcile->work, segment);
 }
 
-static void clear_class(struct reconcile *reconcile, struct pool *pool, struct pool_class *class)
+static void clear_class(
+	struct reconcile *reconcile, struct pool *pool, struct pool_class *class, bool is_wanted)
 {
 	LIST_FOR_EACH_SAFE (at, &class->segments[SEGMENT_DIRTY]) {
 		struct pool_segment *segment = CONTAINER_OF(at, struct pool_segment, link);
-		if (segment->is_busy || is_put_off(reconcile, segment->retry_ns))
+		if (segment->is_busy || segment->is_wanted != is_wanted ||
+			is_put_off(reconcile, segment->retry_ns))
 			continue;
-		if (pool->clear_jobs >= CLEARS_MAX && !pool->is_draining)
+		if (!is_wanted && !pool->is_draining && !work_has_room(&reconcile->work, pool))
 			return;
 		start_clear(reconcile, segment);
 	}
 }
 
-/* What somebody waits for first, smallest that serves; then large before small. */
-static void start_clears(struct reconcile *reconcile, struct pool *pool)
+/* ---- calibration ---- */
+
+static struct pool_segment *find_for_calibration(struct pool *pool, enum segment_state state)
 {
-	if (!reconcile->is_calibrated || pool->segments[SEGMENT_DIRTY] == 0)
-		return;
 	LIST_FOR_EACH (pos, &pool->classes) {
 		struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
-		if (pool->waiting > 0 && class->pages >= pool->waiting_pages)
-			clear_class(reconcile, pool, class);
+		LIST_FOR_EACH (at, &class->segments[state]) {
+			struct pool_segment *segment = CONTAINER_OF(at, struct pool_segment, link);
+			if (work_can_calibrate(segment))
+				return segment;
+		}
 	}
-	for (struct list *pos = pool->classes.prev; pos != &pool->classes; pos = pos->prev)
-		clear_class(reconcile, pool, CONTAINER_OF(pos, struct pool_class, link));
+	return NULL;
+}
+
+/*
+ * On the first dirty segment that is large enough, and again on request. True: nothing else is to be cleared
+ * meanwhile.
+ */
+static bool calibrate_pool(struct reconcile *reconcile, struct pool *pool)
+{
+	if (pool->is_calibrating)
+		return true;
+	if ((pool->is_calibrated && !pool->wants_calibration) || pool->is_draining || pool->waiting > 0 ||
+		pool->jobs > 0 || reconcile->work.is_simulated)
+		return false;
+	struct pool_segment *segment = find_for_calibration(pool, SEGMENT_DIRTY);
+	return segment && work_calibrate_segment(&reconcile->work, segment);
+}
+
+/* A clean one where there is no dirty one; where there is neither, the wish is over. */
+static void prepare_calibration(struct pool *pool)
+{
+	if (!pool->wants_calibration || pool->is_calibrating || pool->jobs > 0 || pool->waiting > 0 ||
+		find_for_calibration(pool, SEGMENT_DIRTY))
+		return;
+	struct pool_segment *segment = find_for_calibration(pool, SEGMENT_CLEAN);
+	if (!segment || pool->is_draining || pool_set_state(segment, SEGMENT_DIRTY) < 0)
+		pool->wants_calibration = false;
+}
+
+static bool is_named(const struct pool *pool, const char *name)
+{
+	return !*name || strcmp(pool->name, name) == 0;
+}
+
+size_t reconcile_calibrate(struct reconcile *reconcile, const char *name)
+{
+	size_t count = 0;
+	for (size_t i = 0; i < reconcile->pool_count; i++) {
+		struct pool *pool = reconcile->pools[i];
+		if (!is_named(pool, name) || pool->is_draining || reconcile->work.is_simulated ||
+			(!find_for_calibration(pool, SEGMENT_DIRTY) &&
+				!find_for_calibration(pool, SEGMENT_CLEAN)))
+			continue;
+		pool->wants_calibration = true;
+		count++;
+	}
+	reconcile_mark(reconcile);
+	return count;
+}
+
+bool reconcile_is_calibrating(const struct reconcile *reconcile, const char *name)
+{
+	for (size_t i = 0; i < reconcile->pool_count; i++) {
+		const struct pool *pool = reconcile->pools[i];
+		if (is_named(pool, name) && pool->wants_calibration && !pool->is_draining)
+			return true;
+	}
+	return false;
+}
+
+/* What somebody waits for first; then large before small. */
+static void start_clears(struct reconcile *reconcile, struct pool *pool)
+{
+	if (!work_find_calibration(&reconcile->work, pool->config.node, pool->config.page_size) ||
+		pool->segments[SEGMENT_DIRTY] == 0 || calibrate_pool(reconcile, pool))
+		return;
+	for (int is_wanted = 1; is_wanted >= 0; is_wanted--) {
+		for (struct list *pos = pool->classes.prev; pos != &pool->classes; pos = pos->prev)
+			clear_class(reconcile, pool, CONTAINER_OF(pos, struct pool_class, link), is_wanted);
+	}
+}
+
+/* ---- what somebody waits for ---- */
+
+static bool is_wantable(const struct pool_segment *segment, enum segment_state state, bool is_busy)
+{
+	bool is_same = segment->is_busy == is_busy && !segment->is_wanted && !segment->is_suspect;
+	return is_same && segment->state == state;
+}
+
+static void want_some(struct pool *pool, enum segment_state state, bool is_busy, uint32_t *missing)
+{
+	LIST_FOR_EACH (pos, &pool->classes) {
+		struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
+		if (class->pages < pool->waiting_pages)
+			continue;
+		LIST_FOR_EACH (at, &class->segments[state]) {
+			struct pool_segment *segment = CONTAINER_OF(at, struct pool_segment, link);
+			if (*missing == 0)
+				return;
+			if (!is_wantable(segment, state, is_busy))
+				continue;
+			segment->is_wanted = true;
+			(*missing)--;
+		}
+	}
+}
+
+static void want_none(struct pool *pool)
+{
+	static const enum segment_state states[] = {SEGMENT_FILLING, SEGMENT_DIRTY};
+	LIST_FOR_EACH (pos, &pool->classes) {
+		struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
+		for (size_t i = 0; i < ARRAY_SIZE(states); i++) {
+			LIST_FOR_EACH (at, &class->segments[states[i]])
+				CONTAINER_OF(at, struct pool_segment, link)->is_wanted = false;
+		}
+	}
+}
+
+/*
+ * Urgent is what serves those who wait, one segment each, and nothing else: what is under way already, then
+ * what can be cleared, then what the kernel must zero; the smallest that serves.
+ */
+static void choose_wanted(struct pool *pool)
+{
+	static const struct {
+		enum segment_state state;
+		bool is_busy;
+	} order[] = {{SEGMENT_DIRTY, true}, {SEGMENT_FILLING, true}, {SEGMENT_DIRTY, false},
+		{SEGMENT_FILLING, false}};
+	uint32_t missing = pool->waiting;
+	if (missing == 0 && !pool->had_waiting)
+		return;
+	pool->had_waiting = missing > 0;
+	want_none(pool);
+	for (size_t i = 0; i < ARRAY_SIZE(order) && missing > 0; i++)
+		want_some(pool, order[i].state, order[i].is_busy, &missing);
 }
 
 /* ---- nr_hugepages ---- */
@@ -646,12 +587,12 @@ static void count_filling(struct pool *pool)
 		LIST_FOR_EACH (at, &class->segments[SEGMENT_FILLING]) {
 			struct pool_segment *segment = CONTAINER_OF(at, struct pool_segment, link);
 			pool_refresh(segment);
-			todo += get_missing(segment);
+			todo += work_get_missing(segment);
 		}
 		LIST_FOR_EACH (at, &class->segments[SEGMENT_DIRTY]) {
 			struct pool_segment *segment = CONTAINER_OF(at, struct pool_segment, link);
 			if (segment->is_busy)
-				mending += get_missing(segment);
+				mending += work_get_missing(segment);
 		}
 	}
 	pool->filling_todo = todo;
@@ -714,9 +655,11 @@ static void make_plan(struct reconcile *reconcile, struct pool *pool)
 			strerror(-r));
 	}
 	pool_count_holders(pool, &holes, &grown);
-	bool may_fill = !is_put_off(reconcile, pool->fill_retry_ns) && pool->fill_jobs < FILLS_MAX;
 	struct policy_input input = {
 		.target_pages = pool->config.pages,
+		.low_percent = reconcile->low_percent,
+		.high_percent = reconcile->high_percent,
+		.was_refilling = pool->plan.is_refilling,
 		.is_draining = pool->is_draining,
 		.classes = classes,
 		.class_count = pool_get_classes(pool, classes),
@@ -730,7 +673,7 @@ static void make_plan(struct reconcile *reconcile, struct pool *pool)
 		.waiting_pages = pool->waiting > 0 ? MAX(pool->waiting_pages, 1) : 0,
 		.may_raise = may_raise(reconcile, pool),
 		.is_raising = pool->is_raising,
-		.free_slots = may_fill ? FILLS_MAX - pool->fill_jobs : 0,
+		.free_slots = get_free_slots(reconcile, pool),
 	};
 	policy_plan(&input, &pool->plan);
 }
@@ -764,7 +707,7 @@ static void discard_unfit(struct reconcile *reconcile, struct pool *pool)
 			if (segment->is_busy || segment->proof != POOL_PROOF_UNKNOWN ||
 				handoff_may_give(reconcile->handoff, segment, UINT32_MAX))
 				continue;
-			discard(segment, "who had it before is not known");
+			work_discard(segment, "who had it before is not known");
 			reconcile_mark(reconcile);
 		}
 	}
@@ -805,17 +748,20 @@ static void apply_plan(struct reconcile *reconcile, struct pool *pool, bool may_
 	}
 }
 
-/* A drained pool's fills are stopped; their answers discard them. */
-static void drop_fills(struct reconcile *reconcile, struct pool *pool)
+/* A drained pool's work is stopped; what it was at is discarded when nobody is at it any more. */
+static void drop_work(struct reconcile *reconcile, struct pool *pool)
 {
+	static const enum segment_state states[] = {SEGMENT_FILLING, SEGMENT_DIRTY};
 	LIST_FOR_EACH (pos, &pool->classes) {
 		struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
-		LIST_FOR_EACH_SAFE (at, &class->segments[SEGMENT_FILLING]) {
-			struct pool_segment *segment = CONTAINER_OF(at, struct pool_segment, link);
-			if (!segment->is_busy)
-				discard(segment, "the pool is being drained");
-			else if (segment->job)
-				crew_cancel(reconcile->crew, segment->job);
+		for (size_t i = 0; i < ARRAY_SIZE(states); i++) {
+			LIST_FOR_EACH_SAFE (at, &class->segments[states[i]]) {
+				struct pool_segment *segment = CONTAINER_OF(at, struct pool_segment, link);
+				if (segment->is_busy)
+					work_cancel(&reconcile->work, segment);
+				else if (states[i] == SEGMENT_FILLING)
+					work_discard(segment, "the pool is being drained");
+			}
 		}
 	}
 }
@@ -879,7 +825,7 @@ static void free_a_segment(struct pool *pool)
 	if (smallest > 0)
 		discard_clean(pool, smallest, 1);
 	else if (suspect)
-		discard(suspect, "the proof wants a page to learn on");
+		work_discard(suspect, "the proof wants a page to learn on");
 }
 
 /*
@@ -915,36 +861,24 @@ static void look_at_pool(struct reconcile *reconcile, struct pool *pool)
 	discard_unfit(reconcile, pool);
 	make_plan(reconcile, pool);
 	look_at_orphans(reconcile, pool);
+	choose_wanted(pool);
 	if (!reconcile->has_leftovers) {
 		bool may_create = !pool->is_draining && !is_lesson_first(reconcile, pool);
 		if (pool->is_draining)
-			drop_fills(reconcile, pool);
+			drop_work(reconcile, pool);
 		else if (may_create)
 			resume_fills(reconcile, pool);
+		prepare_calibration(pool);
 		start_clears(reconcile, pool);
 		apply_plan(reconcile, pool, may_create);
+		if (reconcile_is_idle(pool, reconcile->leases))
+			work_zero_free(&reconcile->work, pool);
 	}
+	choose_wanted(pool); /* of what has just begun, too */
+	work_set_levels(&reconcile->work, pool);
 	set_message(reconcile, pool);
 	if (pool->plan.short_pages > 0)
 		want_tick(reconcile, TICK_MS);
-}
-
-/* A node's workers serve all its pools: the most urgent one decides. */
-static void set_levels(struct reconcile *reconcile)
-{
-	static const enum worker_level classes[] = {
-		[POLICY_IDLE] = WORKER_LEVEL_IDLE,
-		[POLICY_REFILL] = WORKER_LEVEL_REFILL,
-		[POLICY_URGENT] = WORKER_LEVEL_URGENT,
-	};
-	for (size_t i = 0; i < reconcile->pool_count; i++) {
-		enum policy_level level = reconcile->pools[i]->plan.level;
-		for (size_t j = 0; j < reconcile->pool_count; j++) {
-			if (reconcile->pools[j]->config.node == reconcile->pools[i]->config.node)
-				level = MAX(level, reconcile->pools[j]->plan.level);
-		}
-		crew_set_level(reconcile->crew, reconcile->pools[i]->config.node, classes[level]);
-	}
 }
 
 static void look(struct reconcile *reconcile)
@@ -958,7 +892,6 @@ static void look(struct reconcile *reconcile)
 	}
 	if (reconcile->is_marked)
 		want_tick(reconcile, 1);
-	set_levels(reconcile);
 	uint64_t live_bytes = lease_get_journal_bytes(reconcile->leases) +
 			      orphan_get_journal_bytes(handoff_get_orphans(reconcile->handoff));
 	if (journal_wants_compaction(reconcile->journal, live_bytes))
@@ -974,60 +907,6 @@ static void on_prepare(uv_prepare_t *prepare)
 }
 
 /* ---- start and stop ---- */
-
-/* The method the operator named if it works here, else the one that calibration found best. */
-static void choose_method(struct reconcile *reconcile)
-{
-	const struct worker_done *calibration = &reconcile->calibration;
-	reconcile->method = calibration->error < 0 ? -1 : calibration->method;
-	if (strcmp(reconcile->wanted_method, "auto") == 0)
-		return;
-	for (size_t i = 0; i < zero_method_count; i++) {
-		if (strcmp(zero_methods[i].name, reconcile->wanted_method) != 0)
-			continue;
-		if (calibration->error == 0 && calibration->gb_per_s[i] > 0)
-			reconcile->method = (int)i;
-		else
-			log_warning("method = %s does not work on this machine: using %s",
-				zero_methods[i].name, reconcile_get_method(reconcile));
-	}
-}
-
-static void on_calibrated(struct crew_job *job, const struct worker_done *done, void *user)
-{
-	struct reconcile *reconcile = user;
-	if (reconcile->is_stopping)
-		return;
-	if (done->error < 0)
-		log_error("no method of clearing could be tested (%s): the kernel clears instead",
-			strerror(-done->error));
-	reconcile->calibration = *done;
-	for (size_t i = 0; done->error == 0 && i < zero_method_count; i++)
-		log_info("method %s: %.1f GB/s%s", zero_methods[i].name, done->gb_per_s[i],
-			done->gb_per_s[i] > 0 ? "" : " (not usable here)");
-	choose_method(reconcile);
-	reconcile->is_calibrated = true;
-	reconcile_mark(reconcile);
-}
-
-void reconcile_set_method(struct reconcile *reconcile, const char *method)
-{
-	snprintf(reconcile->wanted_method, sizeof reconcile->wanted_method, "%s", method);
-	if (reconcile->is_calibrated)
-		choose_method(reconcile);
-}
-
-static void calibrate(struct reconcile *reconcile)
-{
-	struct crew_job *job = crew_new_job(WORKER_MEMORY, WORKER_CALIBRATE);
-	if (!job)
-		return;
-	job->node = reconcile->pool_count ? reconcile->pools[0]->config.node : reconcile->host->nodes[0];
-	job->is_urgent = true;
-	job->done = on_calibrated;
-	job->user = reconcile;
-	crew_submit(reconcile->crew, job);
-}
 
 /* Nothing is given to a worker before every worker of an earlier hpzd is dead. */
 static void check_leftovers(struct reconcile *reconcile)
@@ -1103,8 +982,8 @@ void reconcile_init(struct reconcile *reconcile, uv_loop_t *loop, const struct h
 		.handoff = handoff,
 		.leases = leases,
 		.callbacks = *callbacks,
-		.method = -1,
 	};
+	work_init(&reconcile->work, loop, host, crew, &(struct work_callbacks){on_work, reconcile});
 	list_init(&reconcile->watches);
 	int r = sentry_init(loop, on_opened, reconcile, &reconcile->sentry);
 	if (r < 0)
@@ -1121,12 +1000,14 @@ int reconcile_add_pool(struct reconcile *reconcile, struct pool *pool)
 		return -ENOMEM;
 	reconcile->pools = pools;
 	pools[reconcile->pool_count++] = pool;
-	pool->owner = reconcile;
+	pool->owner = &reconcile->work;
 	if (reconcile->sentry)
 		sentry_add_pool(reconcile->sentry, pool);
 	watch_counters(reconcile, pool);
-	if (reconcile->is_started) /* by a reload: its mount may be new */
+	if (reconcile->is_started) { /* by a reload: its mount and its node may be new */
 		check_leftovers(reconcile);
+		work_calibrate_node(&reconcile->work, pool->config.node);
+	}
 	reconcile_mark(reconcile);
 	return 0;
 }
@@ -1145,10 +1026,18 @@ void reconcile_remove_pool(struct reconcile *reconcile, struct pool *pool)
 	}
 }
 
-void reconcile_start(struct reconcile *reconcile, struct journal *journal, const char *method)
+void reconcile_set_clear(struct reconcile *reconcile, const struct config_clear *clear)
+{
+	reconcile->low_percent = clear->low_percent;
+	reconcile->high_percent = clear->high_percent;
+	reconcile->work.may_zero_free = clear->is_kernel_zeroing;
+	work_set_method(&reconcile->work, clear->method);
+	reconcile_mark(reconcile);
+}
+
+void reconcile_start(struct reconcile *reconcile, struct journal *journal)
 {
 	reconcile->journal = journal;
-	snprintf(reconcile->wanted_method, sizeof reconcile->wanted_method, "%s", method);
 	reconcile->is_started = true;
 	/* What was read is worth writing anew: torn tails and ended leases go. */
 	int r = journal_compact(journal, write_all, reconcile);
@@ -1156,13 +1045,16 @@ void reconcile_start(struct reconcile *reconcile, struct journal *journal, const
 		log_warning("journal: cannot be compacted: %s", strerror(-r));
 	uv_prepare_start(&reconcile->prepare, on_prepare);
 	check_leftovers(reconcile);
-	calibrate(reconcile);
+	work_calibrate_node(&reconcile->work, reconcile->host->nodes[0]);
+	for (size_t i = 0; i < reconcile->pool_count; i++)
+		work_calibrate_node(&reconcile->work, reconcile->pools[i]->config.node);
 	reconcile_mark(reconcile);
 }
 
 void reconcile_stop(struct reconcile *reconcile)
 {
 	reconcile->is_stopping = true;
+	work_stop(&reconcile->work);
 	if (reconcile->sentry)
 		sentry_close(reconcile->sentry);
 	uv_close((uv_handle_t *)&reconcile->prepare, NULL);
@@ -1177,10 +1069,16 @@ void reconcile_stop(struct reconcile *reconcile)
 void reconcile_deinit(struct reconcile *reconcile)
 {
 	sentry_free(reconcile->sentry);
+	work_deinit(&reconcile->work);
 	free(reconcile->pools);
 }
 
 const char *reconcile_get_method(const struct reconcile *reconcile)
 {
-	return reconcile->method < 0 ? "" : zero_methods[reconcile->method].name;
+	int method = -1;
+	for (size_t i = 0; method < 0 && i < reconcile->pool_count; i++)
+		method = work_get_method(&reconcile->work, reconcile->pools[i]);
+	for (size_t i = 0; method < 0 && i < reconcile->work.calibration_count; i++)
+		method = reconcile->work.calibrations[i].method;
+	return method < 0 ? "" : zero_methods[method].name;
 }

@@ -2,14 +2,14 @@
 /*
  * reconcile.h - brings pools nearer to their stock, once after each batch of events.
  * A handler only marks; here inventory and config go into policy_plan, and what comes out is started: fills,
- * clears, discards, raising nr_hugepages. Owns all memory jobs and the calibration. Serves no request (a
- * callback does).
+ * clears, discards, raising nr_hugepages. It decides, work.h does. Serves no request (a callback does).
  */
 #ifndef HPZ_RECONCILE_H
 #define HPZ_RECONCILE_H
 
 #include "handoff.h"
 #include "sentry.h"
+#include "work.h"
 
 struct reconcile_callbacks {
 	/* Before the plan: whoever waits may be served from what is clean now. */
@@ -23,6 +23,7 @@ struct reconcile {
 	uv_loop_t *loop;
 	const struct host *host;
 	struct crew *crew;
+	struct work work; /* what it starts */
 	struct prover *prover;
 	struct handoff *handoff;
 	struct lease_table *leases;
@@ -40,13 +41,9 @@ struct reconcile {
 	bool is_marked, is_stopping, is_started;
 	bool has_leftovers; /* workers of a dead hpzd live on: nothing is started */
 
-	char wanted_method[32]; /* config: "auto" or a name */
-	int method;             /* row of zero_methods; -1: none yet, or none works */
-	bool is_calibrated;
-	struct worker_done calibration;
+	unsigned low_percent, high_percent; /* config: see struct policy_input */
 
 	unsigned works; /* uv_queue_work under way */
-	uint64_t bytes_cleared, bytes_filled;
 };
 
 /* Nothing runs yet; pools are added before reconcile_start() or later. */
@@ -57,9 +54,16 @@ int reconcile_add_pool(struct reconcile *reconcile, struct pool *pool);
 /* Takes a pool without work and without leases off. */
 void reconcile_remove_pool(struct reconcile *reconcile, struct pool *pool);
 /* Waits for leftovers of a dead hpzd, calibrates, then works. */
-void reconcile_start(struct reconcile *reconcile, struct journal *journal, const char *method);
-/* Another method of clearing, after a reload: "auto" or a name. */
-void reconcile_set_method(struct reconcile *reconcile, const char *method);
+void reconcile_start(struct reconcile *reconcile, struct journal *journal);
+/* [clear], as far as it is not the crew's: before the start, and whenever it changes. */
+void reconcile_set_clear(struct reconcile *reconcile, const struct config_clear *clear);
+/*
+ * Measures the methods of clearing anew, on pages of every pool that `name` fits ("": all): a clean segment
+ * becomes dirty for it and is cleared afterwards. How many pools that are; 0: none has pages to spare now.
+ * Over when reconcile_is_calibrating() says no.
+ */
+size_t reconcile_calibrate(struct reconcile *reconcile, const char *name);
+bool reconcile_is_calibrating(const struct reconcile *reconcile, const char *name);
 /* Starts nothing any more. Handles are closed; whoever runs the loop waits for that. */
 void reconcile_stop(struct reconcile *reconcile);
 void reconcile_deinit(struct reconcile *reconcile);
@@ -76,11 +80,6 @@ void reconcile_mark(struct reconcile *reconcile);
 void reconcile_read_record(
 	struct reconcile *reconcile, enum journal_type type, const void *payload, size_t bytes);
 
-/*
- * A segment that is not leased and cannot be trusted: unlinked, counted, told of. The kernel keeps what is
- * broken of it to itself; the stock is filled up with another one.
- */
-void reconcile_retire(struct pool_segment *segment, const struct worker_done *done, const char *why);
 /* Writes the journal anew from what is known. 0 or negative errno. */
 int reconcile_compact(struct reconcile *reconcile);
 
@@ -93,7 +92,7 @@ bool reconcile_is_idle(const struct pool *pool, const struct lease_table *leases
 bool reconcile_is_drained(const struct pool *pool);
 uint64_t reconcile_get_returning(const struct pool *pool, const struct lease_table *leases); /* pages */
 
-const char *reconcile_get_method(
-	const struct reconcile *reconcile); /* "" before calibration or if none works */
+/* Of the first pool that has one; "" before calibration or if none works. */
+const char *reconcile_get_method(const struct reconcile *reconcile);
 
 #endif

@@ -60,7 +60,7 @@ static bool settle(struct pool_segment *segment, const struct worker_done *done)
 	case -EOWNERDEAD:
 		if (++segment->deaths < DEATHS_MAX)
 			return true;
-		reconcile_retire(segment, done, "workers fail over it");
+		work_retire(segment, done, "workers fail over it");
 		return false;
 	case -EUCLEAN:
 		pool->verify_hits++;
@@ -69,10 +69,10 @@ static bool settle(struct pool_segment *segment, const struct worker_done *done)
 			" times) was NOT ZERO at offset %" PRIu64 ": it is handed out to nobody",
 			segment->id, segment->generation, done->fault);
 		log_error("pool %s: %s", pool->name, pool->alarm);
-		reconcile_retire(segment, done, "it was clean and is not zero");
+		work_retire(segment, done, "it was clean and is not zero");
 		return false;
 	default:
-		reconcile_retire(segment, done, "it cannot be read");
+		work_retire(segment, done, "it cannot be read");
 		return false;
 	}
 }
@@ -114,7 +114,7 @@ int verify_segment(struct verify *verify, struct pool_segment *segment)
 		return -ENOMEM;
 	if (segment->pool->config.verify == CONFIG_VERIFY_SAMPLE)
 		job->wire.sample = MIN(WORKER_SAMPLE, job->wire.page_size);
-	job->is_urgent = true;
+	job->level = WORKER_LEVEL_URGENT;
 	crew_submit(verify->reconcile->crew, job);
 	return 0;
 }
@@ -224,7 +224,8 @@ static void start_next(struct verify *verify, struct verify_run *run)
 		list_remove(&run->link);
 		return;
 	}
-	job->is_idle = true;
+	job->level = WORKER_LEVEL_IDLE;
+	job->is_background = true;
 	if (segment->id == verify->resumed_id)
 		job->wire.resume = verify->resume;
 	verify->segment = segment;

@@ -144,15 +144,29 @@ static int set_length(int fd, uint64_t bytes)
 	return ftruncate(fd, (off_t)bytes) < 0 ? -errno : 0;
 }
 
-/* Allocates what is not there; pages that are there stay as they are. The kernel zeroes what it gives. */
-static int allocate(
-	const struct worker_job *job, int fd, struct worker_control *control, struct worker_done *done)
+static uint64_t round_up(uint64_t bytes, uint64_t page_size)
+{
+	return (bytes + page_size - 1) / page_size * page_size;
+}
+
+static uint64_t get_end(const struct worker_job *job)
 {
 	uint64_t total = job->length * job->page_size;
+	return job->part_bytes ? MIN(job->first_byte + job->part_bytes, total) : total;
+}
+
+/*
+ * Allocates what is not there from `first` on; pages that are there stay as they are. The kernel zeroes what
+ * it gives, and cannot be stopped inside a page.
+ */
+static int allocate(const struct worker_job *job, int fd, uint64_t first, struct worker_control *control,
+	struct worker_done *done)
+{
+	uint64_t end = round_up(get_end(job), job->page_size);
 	uint64_t step = MAX(job->page_size, WORKER_FILL_BATCH / job->page_size * job->page_size);
 	begin_kind(job, WORKER_FILL, step);
-	for (uint64_t offset = 0; offset < total; offset += step) {
-		uint64_t bytes = MIN(step, total - offset);
+	for (uint64_t offset = first / job->page_size * job->page_size; offset < end; offset += step) {
+		uint64_t bytes = MIN(step, end - offset);
 		if (!pressure_wait(&gate, bytes))
 			return -ECANCELED;
 		int r;
@@ -162,6 +176,7 @@ static int allocate(
 		if (r < 0)
 			return -errno;
 		done->bytes += bytes;
+		done->resume = offset + bytes;
 		count_batch(control, bytes);
 	}
 	return 0;
@@ -232,17 +247,21 @@ static int look_at_window(const struct worker_job *job, int fd, uint64_t offset,
 	return r;
 }
 
-/* Calls back for each window of the file, mapped and populated. What an earlier try was done with is left
- * out.
- */
+/* Where the job begins: what an earlier try was done with is left out. */
+static uint64_t get_first(const struct worker_job *job)
+{
+	return job->op == WORKER_FILL ? 0 : MAX(job->first_byte, job->resume);
+}
+
+/* Calls back for each window of the job's part of the file, mapped as whole pages and populated. */
 static int for_each_window(
 	const struct worker_job *job, int fd, window_fn callback, void *user, struct worker_done *done)
 {
-	uint64_t total = job->length * job->page_size, window = MAX(job->page_size, WINDOW_BYTES);
-	uint64_t first = job->op == WORKER_VERIFY ? job->resume / window * window : 0;
+	uint64_t end = round_up(get_end(job), job->page_size);
+	uint64_t window = MAX(job->page_size, WINDOW_BYTES);
 	int r = 0;
-	for (uint64_t offset = first; r == 0 && offset < total; offset += window)
-		r = look_at_window(job, fd, offset, MIN(window, total - offset), callback, user, done);
+	for (uint64_t at = get_first(job) / job->page_size * job->page_size; r == 0 && at < end; at += window)
+		r = look_at_window(job, fd, at, MIN(window, end - at), callback, user, done);
 	return r;
 }
 
@@ -259,7 +278,7 @@ static int run_fill(
 {
 	int r = set_length(fd, job->length * job->page_size);
 	if (r == 0)
-		r = allocate(job, fd, control, done);
+		r = allocate(job, fd, job->resume, control, done);
 	if (r == 0 && bound_node >= 0)
 		r = for_each_window(job, fd, check_window, control, done);
 	return r;
@@ -282,9 +301,10 @@ static int clear_window(
 		if (r < 0)
 			return r;
 	}
-	uint64_t at = job->resume > offset ? MIN(job->resume - offset, bytes) : 0;
-	while (at < bytes) {
-		uint64_t batch = MIN(WORKER_CLEAR_BATCH, bytes - at);
+	uint64_t first = get_first(job), end = MIN(get_end(job) - offset, bytes);
+	uint64_t at = first > offset ? first - offset : 0;
+	while (at < end) {
+		uint64_t batch = MIN(WORKER_CLEAR_BATCH, end - at);
 		if (!pressure_wait(&gate, batch))
 			return -ECANCELED;
 		clearing->method->clear(start + at, batch);
@@ -297,16 +317,34 @@ static int clear_window(
 	return 0;
 }
 
+/*
+ * The length and the holes. Several workers may be at one file, each at its part: the first part's cuts what
+ * lies beyond the end, the others only see to it that they can map theirs.
+ */
+static int make_whole(const struct worker_job *job, int fd, struct worker_control *control)
+{
+	uint64_t total = job->length * job->page_size;
+	struct worker_done filled = {0};
+	struct stat st;
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if (job->first_byte == 0 || (uint64_t)st.st_size != total) {
+		int r = set_length(fd, total);
+		if (r < 0 || fstat(fd, &st) < 0)
+			return r < 0 ? r : -errno;
+	}
+	/* Holes first: what cannot be had is an error here and would be SIGBUS below. */
+	if ((uint64_t)st.st_blocks * 512 == total)
+		return 0;
+	return allocate(job, fd, get_first(job), control, &filled);
+}
+
 static int run_clear(
 	const struct worker_job *job, int fd, struct worker_control *control, struct worker_done *done)
 {
 	if (job->method < 0 || (size_t)job->method >= zero_method_count)
 		return -EINVAL;
-	/* Holes first: what cannot be had is an error here and would be SIGBUS below. */
-	struct worker_done filled = {0};
-	int r = set_length(fd, job->length * job->page_size);
-	if (r == 0)
-		r = allocate(job, fd, control, &filled);
+	int r = make_whole(job, fd, control);
 	if (r < 0)
 		return r;
 	struct clearing clearing = {control, done, &zero_methods[job->method]};
@@ -394,22 +432,79 @@ static int run_verify(
 	return for_each_window(job, fd, verify_window, &verification, done);
 }
 
-static int run_calibrate(struct worker_done *done)
+/* ---- memory: calibrate ---- */
+
+static void calibrate_on(char *start, uint64_t bytes, struct worker_done *done)
 {
+	struct zero_result results[ZERO_METHODS_MAX] = {0};
+	done->method = zero_calibrate(start, bytes, CALIBRATE_BUDGET_NS, results);
+	for (size_t i = 0; i < zero_method_count && i < ZERO_METHODS_MAX; i++) {
+		done->batch_ns[i] = results[i].batch_ns;
+		done->gb_per_s[i] = results[i].is_usable ? results[i].gb_per_s : 0;
+	}
+	done->bytes = bytes;
+}
+
+static int calibrate_window(
+	const struct worker_job *job, char *start, uint64_t offset, uint64_t bytes, void *user)
+{
+	if (bound_node >= 0) {
+		int r = check_nodes(job, start, bytes, bound_node);
+		if (r < 0)
+			return r;
+	}
+	calibrate_on(start, MIN(bytes, WORKER_CALIBRATE_MAX), user);
+	return 0;
+}
+
+/* Leaves dirt behind: the segment lies in dirty/ and is cleared afterwards. */
+static int calibrate_segment(const struct worker_job *job, int fd, struct worker_done *done)
+{
+	uint64_t bytes = MIN(job->length * job->page_size, MAX(WORKER_CALIBRATE_MAX, job->page_size));
+	struct segment_stat st;
+	int r = segment_stat_fd(job->page_size, fd, &st);
+	if (r < 0)
+		return r;
+	/* A page that is missing would come into being by the touch. */
+	if (st.pages != job->length || st.allocated != job->length || bytes < WORKER_CALIBRATE_MIN)
+		return -EINVAL;
+	return look_at_window(job, fd, 0, bytes, calibrate_window, done, done);
+}
+
+static int run_calibrate(const struct worker_job *job, int fd, struct worker_done *done)
+{
+	if (fd >= 0) {
+		int r = calibrate_segment(job, fd, done);
+		return r == 0 && done->method < 0 ? -ENOTSUP : r;
+	}
 	void *scratch =
 		mmap(NULL, CALIBRATE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (scratch == MAP_FAILED)
 		return -errno;
 	madvise(scratch, CALIBRATE_BYTES, MADV_HUGEPAGE);
 	memset(scratch, 0x5a, CALIBRATE_BYTES);
-	struct zero_result results[ZERO_METHODS_MAX] = {0};
-	done->method = zero_calibrate(scratch, CALIBRATE_BYTES, CALIBRATE_BUDGET_NS, results);
-	for (size_t i = 0; i < zero_method_count && i < ZERO_METHODS_MAX; i++) {
-		done->batch_ns[i] = results[i].batch_ns;
-		done->gb_per_s[i] = results[i].is_usable ? results[i].gb_per_s : 0;
-	}
+	calibrate_on(scratch, CALIBRATE_BYTES, done);
 	munmap(scratch, CALIBRATE_BYTES);
 	return done->method < 0 ? -ENOTSUP : 0;
+}
+
+/* ---- memory: free pages that the kernel zeroes itself ---- */
+
+/* It zeroes in our context, so what schedules us schedules that; one page at a time, so that it can be
+ * stopped. */
+static int run_zero_free(
+	const struct worker_job *job, int fd, struct worker_control *control, struct worker_done *done)
+{
+	begin_kind(job, WORKER_ZERO_FREE, job->page_size);
+	for (uint64_t i = 0; i < job->pages; i++) {
+		if (!pressure_wait(&gate, job->page_size))
+			return -ECANCELED;
+		if (pwrite(fd, "1\n", 2, 0) < 0)
+			return -errno;
+		done->bytes += job->page_size;
+		count_batch(control, job->page_size);
+	}
+	return 0;
 }
 
 /* ---- helper: shields and the probe ---- */
@@ -698,7 +793,7 @@ void worker_run_job(const struct worker_job *job, const int fds[WORKER_FDS], str
 	int fd = fds[WORKER_FD_SEGMENT], r = -EINVAL;
 	switch ((enum worker_op)job->op) {
 	case WORKER_CALIBRATE:
-		r = run_calibrate(ret_done);
+		r = run_calibrate(job, fd, ret_done);
 		break;
 	case WORKER_FILL:
 		r = run_fill(job, fd, control, ret_done);
@@ -732,6 +827,9 @@ void worker_run_job(const struct worker_job *job, const int fds[WORKER_FDS], str
 		break;
 	case WORKER_ORPHAN:
 		r = run_orphan(job, fds, ret_done);
+		break;
+	case WORKER_ZERO_FREE:
+		r = run_zero_free(job, fd, control, ret_done);
 		break;
 	}
 	/* What was stored is visible before anybody is told of it. */

@@ -33,9 +33,9 @@ enum worker_level {
 #define WORKER_LEVEL_COUNT 3
 
 enum worker_op {
-	WORKER_CALIBRATE = 1, /* memory: no descriptor; times every method */
+	WORKER_CALIBRATE = 1, /* memory: times every method, on a whole dirty segment or without one */
 	WORKER_FILL = 2,      /* memory: set the length, allocate every page */
-	WORKER_CLEAR = 3,     /* memory: set the length, fill holes, zero every page */
+	WORKER_CLEAR = 3,     /* memory: set the length, fill holes, zero every byte, or those of one part */
 	WORKER_SHIELD = 4,    /* helper: links gone, root, mode 0, then the probe */
 	WORKER_PROBE = 5,     /* helper: only the probe */
 	WORKER_TRIM = 6,      /* helper: punch `first`..`pages` out */
@@ -46,9 +46,13 @@ enum worker_op {
 	WORKER_VERIFY = 10, /* memory: read `first`..`pages` and find what is not zero */
 	WORKER_ORPHAN = 11, /* helper: who still holds a file that has no name; nobody: cut it to nothing */
 	WORKER_REMOVE = 12, /* helper: remove `name` in the directory, also a directory of names */
+	WORKER_ZERO_FREE =
+		13, /* memory: have the kernel zero `pages` of its free ones, one after the other */
 };
 
-/* Descriptors of a job, by position. DIR is hpz-out/ where links are removed, NAMES the directory of `name`.
+/*
+ * Descriptors of a job, by position. SEGMENT is the file; for ZERO_FREE the kernel's zeroable_hugepages. DIR
+ * is hpz-out/ where links are removed, NAMES the directory of `name`.
  */
 enum worker_fd { WORKER_FD_SEGMENT, WORKER_FD_LOCK, WORKER_FD_DIR, WORKER_FD_PROGRAM, WORKER_FD_NAMES };
 #define WORKER_FDS 5
@@ -59,8 +63,10 @@ struct worker_job {
 	int32_t method; /* CLEAR: row of zero_methods */
 	uint64_t page_size;
 	uint64_t length;       /* pages the file must have */
-	uint64_t first, pages; /* TRIM: range */
-	uint64_t resume;       /* CLEAR, VERIFY: bytes an earlier try of this very job was done with */
+	uint64_t first, pages; /* TRIM: range; ZERO_FREE: pages */
+	uint64_t first_byte;   /* CLEAR: the part of the file, which may begin inside a page */
+	uint64_t part_bytes;   /* CLEAR: 0: to the end */
+	uint64_t resume;       /* FILL, CLEAR, VERIFY: up to where an earlier try of this very job was done */
 	uint64_t sample;       /* VERIFY: bytes of which one cache line is read; 0: every byte */
 	uint64_t base_ns;      /* CLEAR: CPU time of an undisturbed batch; 0: not known */
 	uint64_t dev, ino;
@@ -89,7 +95,7 @@ struct worker_done {
 	 */
 	int32_t error;
 	uint64_t bytes;             /* cleared, read, or allocated by the kernel */
-	uint64_t resume;            /* CLEAR, VERIFY, stopped: where to go on */
+	uint64_t resume;            /* FILL, CLEAR, VERIFY, stopped: where to go on */
 	uint64_t fault;             /* -EFAULT, -EHWPOISON: offset of the page, -EUCLEAN: of the byte */
 	uint64_t allocated, links;  /* SHIELD, PROBE, UNLINK, ORPHAN: of the file */
 	struct proof_verdict proof; /* SHIELD, PROBE, UNLINK, ORPHAN */
@@ -137,6 +143,9 @@ struct worker_control {
 #define WORKER_SAMPLE_BATCH ((uint64_t)16 << 20)
 /* The kernel clears a page of 2M in about 0.3 ms (6.18); a larger page is one batch. */
 #define WORKER_FILL_BATCH ((uint64_t)2 << 20)
+/* CALIBRATE on a segment looks at so much of it, and at no less. */
+#define WORKER_CALIBRATE_MIN ((uint64_t)64 << 20)
+#define WORKER_CALIBRATE_MAX ((uint64_t)256 << 20)
 
 /* main() of a worker process; returns its exit status. */
 int worker_main(int argc, char **argv);

@@ -92,7 +92,7 @@ void harness_open(void (*send)(struct session *session, struct request_reply *re
 	assert_int_equal(journal_open(harness.dir, BOOT_ID, on_record, NULL, NULL, &harness.journal), 0);
 	prover_set_journal(harness.prover, harness.journal);
 	assert_int_equal(lease_finish_adoption(&harness.leases, harness.journal), 0);
-	reconcile_start(&harness.reconcile, harness.journal, "auto");
+	reconcile_start(&harness.reconcile, harness.journal);
 	crew_set_hold(harness.crew, true); /* reconcile_start has looked for leftovers and let go */
 }
 

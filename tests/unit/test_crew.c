@@ -329,7 +329,8 @@ static void test_order(void **state)
 
 	for (size_t i = 0; i < 4; i++) {
 		jobs[i] = make_job(WORKER_FILL, i + 1, NULL);
-		jobs[i]->is_urgent = i == 2;
+		if (i == 2)
+			jobs[i]->level = WORKER_LEVEL_URGENT;
 		crew_submit(crew, jobs[i]);
 	}
 	wait_answers(4);
@@ -400,6 +401,7 @@ static void test_calibrate(void **state)
 {
 	struct crew_job *job = make_job(WORKER_CALIBRATE, 0, NULL);
 
+	job->fds[WORKER_FD_SEGMENT] = close_fd(job->fds[WORKER_FD_SEGMENT]);
 	crew_submit(crew, job);
 	wait_answers(1);
 	assert_int_equal(got.answers[0].done.error, 0);
@@ -790,33 +792,145 @@ static void test_no_program(void **state)
 #define STAT_NICE   19
 #define STAT_POLICY 41
 
+/* Its worker says nothing: no event ends a turn of the loop. */
+static void wait_started(struct crew_job *job)
+{
+	for (int i = 0; i < SECONDS * 200 && !is_started(job); i++)
+		run_for(5);
+	assert_true(is_started(job));
+}
+
+static struct crew_job *submit_level(enum worker_level level)
+{
+	struct crew_job *job = make_job(WORKER_FILL, 1, NULL);
+	job->level = level;
+	crew_submit(crew, job);
+	return job;
+}
+
+/* A job is with its worker, which is stopped: what the crew does to it shows. */
 static void test_levels(void **state)
 {
 	pid_t pid = start_one();
+	struct crew_job *job;
 
 	assert_int_equal(get_stat(pid, STAT_POLICY), SCHED_BATCH); /* refill, until somebody knows better */
 	assert_int_equal(get_stat(pid, STAT_NICE), 3);
-	crew_set_level(crew, 0, WORKER_LEVEL_IDLE);
-	assert_int_equal(get_stat(pid, STAT_POLICY), SCHED_IDLE);
-	crew_set_level(crew, 3, WORKER_LEVEL_URGENT); /* another node's */
+	stop_process(pid);
+	job = submit_level(WORKER_LEVEL_IDLE);
+	wait_started(job);
 	assert_int_equal(get_stat(pid, STAT_POLICY), SCHED_IDLE);
 	if (geteuid() == 0) { /* upwards only with privileges */
-		crew_set_level(crew, 0, WORKER_LEVEL_URGENT);
+		crew_set_job_level(crew, job, WORKER_LEVEL_URGENT);
 		assert_int_equal(get_stat(pid, STAT_POLICY), SCHED_OTHER);
 		assert_int_equal(get_stat(pid, STAT_NICE), 0);
-		crew_set_level(crew, 0, WORKER_LEVEL_REFILL);
+		crew_set_job_level(crew, job, WORKER_LEVEL_REFILL);
 		assert_int_equal(get_stat(pid, STAT_POLICY), SCHED_BATCH);
-		crew_set_level(crew, 0, WORKER_LEVEL_IDLE);
+		assert_int_equal(get_stat(pid, STAT_NICE), 3);
+		crew_set_job_level(crew, job, WORKER_LEVEL_IDLE);
+		assert_int_equal(get_stat(pid, STAT_POLICY), SCHED_IDLE);
+		/* Whoever is to stop is lifted, or it would not see that; and stays so. */
+		crew_cancel(crew, job);
+		assert_int_equal(get_stat(pid, STAT_POLICY), SCHED_OTHER);
+		crew_set_job_level(crew, job, WORKER_LEVEL_IDLE);
+		assert_int_equal(get_stat(pid, STAT_POLICY), SCHED_OTHER);
 	}
-	/* A new worker begins where the old one was. */
-	assert_int_equal(kill(pid, SIGKILL), 0);
-	wait_for(has_no_worker, NULL);
-	pid = start_one();
-	assert_int_equal(get_stat(pid, STAT_POLICY), SCHED_IDLE);
+	assert_int_equal(kill(pid, SIGCONT), 0);
+	wait_answers(2);
 	/* Helpers are not lowered: whoever they wait for waits for them. */
 	crew_submit(crew, make_helper_job(WORKER_HOLDERS));
-	wait_answers(got.count + 1);
+	wait_answers(3);
 	assert_int_equal(get_stat(get_pid(), STAT_POLICY), SCHED_OTHER);
+}
+
+/* A queued job whose level changes finds its place; among equals one that was begun comes first. */
+static void test_queue_by_level(void **state)
+{
+	pid_t pid = start_one();
+	struct crew_job *jobs[5];
+
+	stop_process(pid);
+	struct crew_job *running = submit_level(WORKER_LEVEL_URGENT);
+	wait_started(running);
+	jobs[0] = submit_level(WORKER_LEVEL_IDLE);
+	jobs[1] = submit_level(WORKER_LEVEL_REFILL);
+	jobs[2] = submit_level(WORKER_LEVEL_IDLE);
+	jobs[3] = make_job(WORKER_FILL, 1, NULL);
+	jobs[3]->wire.resume = PAGE;
+	crew_submit(crew, jobs[3]);
+	jobs[4] = submit_level(WORKER_LEVEL_IDLE);
+	jobs[4]->is_background = true;
+	crew_set_job_level(crew, jobs[2], WORKER_LEVEL_REFILL);
+	crew_set_job_level(crew, jobs[2], WORKER_LEVEL_REFILL);
+	assert_int_equal(crew_get_queued(crew, WORKER_MEMORY), 5);
+	assert_int_equal(kill(pid, SIGCONT), 0);
+	wait_answers(7);
+	const size_t order[] = {3, 1, 2, 0, 4};
+	for (size_t i = 0; i < 5; i++)
+		assert_ptr_equal(got.answers[2 + i].job, jobs[order[i]]);
+}
+
+/* The least urgent is stopped for one that is more urgent; an urgent one has a worker of its own, too. */
+static void test_yield(void **state)
+{
+	pid_t pid = start_one();
+	struct crew_job *idle, *refill, *urgent;
+
+	stop_process(pid);
+	idle = submit_level(WORKER_LEVEL_IDLE);
+	wait_started(idle);
+	refill = submit_level(WORKER_LEVEL_REFILL);
+	run_for(50);
+	assert_true(idle->is_stopping);
+	assert_int_equal(refill->started_ns, 0);
+	assert_int_equal(crew_get_worker_count(crew), 1);
+	urgent = submit_level(WORKER_LEVEL_URGENT);
+	wait_answers(2); /* the urgent one: the other worker is still stopped */
+	assert_ptr_equal(got.answers[1].job, urgent);
+	assert_int_equal(kill(pid, SIGCONT), 0);
+	wait_answers(4);
+	wait_for(is_one_worker, NULL); /* the spare one went home */
+}
+
+static size_t get_pids(pid_t *ret_pids, size_t capacity)
+{
+	char *text = temp_read(run_dir, "workers", NULL);
+	size_t count = 0;
+
+	for (char *line = strtok(text, "\n"); line && count < capacity; line = strtok(NULL, "\n"))
+		ret_pids[count++] = atoi(line);
+	free(text);
+	return count;
+}
+
+/* Fewer workers while they are at work: the surplus is stopped, and goes. */
+static void test_fewer_workers(void **state)
+{
+	struct crew_job *jobs[3];
+	pid_t pids[3];
+	unsigned stopping = 0;
+
+	crew_set_size(crew, 0, 3);
+	assert_int_equal(crew_get_size(crew, 0), 3);
+	assert_int_equal(crew_get_size(crew, 5), 1);
+	for (size_t i = 0; i < 3; i++)
+		submit_level(WORKER_LEVEL_REFILL);
+	wait_answers(3);
+	assert_int_equal(get_pids(pids, 3), 3);
+	for (size_t i = 0; i < 3; i++)
+		stop_process(pids[i]);
+	for (size_t i = 0; i < 3; i++) {
+		jobs[i] = submit_level(WORKER_LEVEL_REFILL);
+		wait_started(jobs[i]);
+	}
+	crew_set_size(crew, 0, 1);
+	for (size_t i = 0; i < 3; i++)
+		stopping += jobs[i]->is_stopping;
+	assert_int_equal(stopping, 2);
+	for (size_t i = 0; i < 3; i++)
+		assert_int_equal(kill(pids[i], SIGCONT), 0);
+	wait_answers(6);
+	wait_for(is_one_worker, NULL);
 }
 
 /* ---- the list, and what a dead hpzd left behind ---- */
@@ -1043,6 +1157,9 @@ int main(void)
 		cmocka_unit_test(test_submit_while_closing),
 		cmocka_unit_test(test_no_program),
 		TEST_LIST(test_levels),
+		TEST_LIST(test_queue_by_level),
+		TEST_LIST(test_yield),
+		TEST_LIST(test_fewer_workers),
 		cmocka_unit_test(test_leftovers),
 		TEST_LIST(test_list_stays_short),
 		cmocka_unit_test(test_list_cannot_be),

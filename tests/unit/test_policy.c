@@ -50,6 +50,12 @@ static const struct plan_case plan_cases[] = {
 	{"slots go down the classes", {{1, 4}, {8, 1}}, {.kernel_free = 20, .free_slots = 3}, {CREATE(8, 1), CREATE(1, 2)}, 20, 12, 0},
 	{"every state counts as there", {{1, 4, .clean = 1, .leased = 1, .dirty = 1, .filling = 1}}, {.kernel_free = 9, .free_slots = 9},
 		{{0}}, 9, 0, 0},
+	{"who waits is served first, by the smallest that serves", {{1, 4}, {2, 3}, {4, 1}, {8, 1}},
+		{.kernel_free = 40, .waiting_pages = 2, .free_slots = 4}, {CREATE(2, 3), CREATE(8, 1)}, 40, 22, 0},
+	{"not by one that is there already", {{1, 4}, {2, 1, .leased = 1}, {4, 1}},
+		{.kernel_free = 40, .waiting_pages = 2, .free_slots = 2}, {CREATE(4, 1), CREATE(1, 1)}, 40, 8, 0},
+	{"nobody serves who wants more than there is", {{1, 4}, {2, 1}}, {.kernel_free = 40, .waiting_pages = 3, .free_slots = 2},
+		{CREATE(2, 1), CREATE(1, 1)}, 40, 6, 0},
 	{"no free pages", {{1, 4}}, {.free_slots = 9}, {{0}}, 0, 4, 4},
 	{"reserved pages are others'", {{1, 9}}, {.kernel_free = 10, .kernel_resv = 7, .free_slots = 9}, {CREATE(1, 3)}, 3, 9, 6},
 	{"more reserved than free", {{1, 9}}, {.kernel_free = 3, .kernel_resv = 7, .free_slots = 9}, {{0}}, 0, 9, 9},
@@ -157,6 +163,47 @@ static void test_level(void **state)
 	assert_int_equal(get_level(100, 0, 0), POLICY_REFILL);
 	assert_int_equal(get_level(100, 100, 1), POLICY_URGENT);
 	assert_int_equal(get_level(0, 0, 1), POLICY_URGENT);
+}
+
+static bool is_refilling(bool was_refilling, uint64_t clean, unsigned low, unsigned high)
+{
+	struct policy_plan plan;
+
+	policy_plan(
+		&(struct policy_input){
+			.target_pages = 1000,
+			.clean_pages = clean,
+			.low_percent = low,
+			.high_percent = high,
+			.was_refilling = was_refilling,
+			.waiting_pages = clean % 2, /* whether somebody waits is another matter */
+		},
+		&plan);
+	assert_int_equal(plan.level, clean % 2           ? POLICY_URGENT
+				     : plan.is_refilling ? POLICY_REFILL
+							 : POLICY_IDLE);
+	return plan.is_refilling;
+}
+
+/* Below low it is refilled until high is reached; in between it goes on as it did. */
+static void test_watermarks(void **state)
+{
+	static const struct {
+		unsigned low, high, low_mark, high_mark; /* in pages of 1000 */
+	} cases[] = {{0, 0, 500, 750}, {20, 90, 200, 900}, {0, 10, 0, 100}, {30, 30, 300, 300},
+		{100, 100, 1000, 1000}};
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		bool refilling = false;
+		for (uint64_t clean = 1000; clean-- > 0;) {
+			refilling = is_refilling(refilling, clean, cases[i].low, cases[i].high);
+			assert_int_equal(refilling, clean < cases[i].low_mark);
+		}
+		refilling = true;
+		for (uint64_t clean = 0; clean <= 1000; clean++) {
+			refilling = is_refilling(refilling, clean, cases[i].low, cases[i].high);
+			assert_int_equal(refilling, clean < cases[i].high_mark);
+		}
+	}
 }
 
 /* ---- which class, which page size, when to look again ---- */
@@ -571,6 +618,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_plan),
 		cmocka_unit_test(test_plan_overflow),
 		cmocka_unit_test(test_level),
+		cmocka_unit_test(test_watermarks),
 		cmocka_unit_test(test_pick_class),
 		cmocka_unit_test(test_pick_page_size),
 		cmocka_unit_test(test_retry),

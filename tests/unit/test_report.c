@@ -125,8 +125,8 @@ static void test_status(void **state)
 
 	harness_put_clean(pool, 1, 4);
 	grant(4, "vm");
-	harness.reconcile.bytes_cleared = 11;
-	harness.reconcile.bytes_filled = 12;
+	harness.reconcile.work.bytes_cleared = 11;
+	harness.reconcile.work.bytes_filled = 12;
 	get_pool_record();
 	assert_true(status->size == sizeof *status && status->leases == 1 && status->leases_granted == 1 &&
 		    status->bytes_cleared == 11 && status->bytes_filled == 12 && status->worker_deaths == 0);
@@ -138,7 +138,7 @@ static void test_status(void **state)
 	get_pool_record();
 	assert_non_null(strstr(status->message, "earlier hpzd"));
 	harness.reconcile.has_leftovers = false;
-	harness.reconcile.method = 0;
+	harness.reconcile.work.calibrations[0].method = 0;
 	get_pool_record();
 	assert_string_equal(status->method, zero_methods[0].name);
 }

@@ -309,8 +309,8 @@ static void *stop_after_a_batch(void *argument)
 {
 	const struct worker_job *job = argument;
 
-	/* One batch or more is allocation; wait for the first that clears. */
-	while (atomic_load(&control.batches) < job->length * STORE_PAGE / WORKER_FILL_BATCH + 1)
+	/* The file is whole: every batch clears. */
+	while (atomic_load(&control.batches) < 1)
 		;
 	atomic_store(&control.stop, job->id);
 	return NULL;
