@@ -208,9 +208,8 @@ static void test_clear_every_method(void **state)
 		assert_int_equal(done.resume, pages * STORE_PAGE);
 		expect_file(fd, pages, pages);
 		expect_bytes(fd, 0, pages * STORE_PAGE, 0);
-		/* Three to allocate, three to clear: whoever wants a stop waits no longer than for one. */
-		assert_int_equal(WORKER_FILL_BATCH, WORKER_CLEAR_BATCH);
-		assert_int_equal(atomic_load(&control.batches) - batches, 6);
+		/* Nothing to allocate: the file is whole. */
+		assert_int_equal(atomic_load(&control.batches) - batches, 3);
 		close(fd);
 	}
 }
@@ -348,6 +347,106 @@ static void test_clear_stopped(void **state)
 	close(fd);
 }
 
+/* Parts may begin and end inside a page; none touches another's bytes, and together they are the whole. */
+static void test_clear_parts(void **state)
+{
+	const uint64_t pages = 7, bytes = pages * STORE_PAGE, part = STORE_PAGE * 5 / 2;
+	int fd = make_file(pages);
+
+	for (uint64_t first = bytes / part * part;; first -= part) {
+		struct worker_job job = make_job(WORKER_CLEAR, pages);
+		job.method = (int32_t)zero_method_count - 1;
+		job.first_byte = first;
+		job.part_bytes = part;
+		struct worker_done done = run(&job, fd);
+		assert_int_equal(done.error, 0);
+		assert_int_equal(done.bytes, MIN(part, bytes - first));
+		assert_int_equal(done.resume, MIN(first + part, bytes));
+		expect_bytes(fd, 0, first, FILL);
+		expect_bytes(fd, first, bytes, 0);
+		if (first == 0)
+			break;
+	}
+	expect_file(fd, pages, pages);
+	close(fd);
+}
+
+/* The first part cuts what lies beyond the end; the others only care that theirs is there. */
+static void test_clear_parts_length(void **state)
+{
+	int fd = make_file(9);
+	struct worker_job job = make_job(WORKER_CLEAR, 6);
+
+	job.method = (int32_t)zero_method_count - 1;
+	assert_int_equal(ftruncate(fd, 2 * STORE_PAGE), 0);
+	job.first_byte = 3 * STORE_PAGE;
+	job.part_bytes = 3 * STORE_PAGE;
+	assert_int_equal(run(&job, fd).error, 0);
+	expect_file(fd, 6, 5);
+	job.first_byte = 0;
+	assert_int_equal(run(&job, fd).error, 0);
+	expect_file(fd, 6, 6);
+	expect_bytes(fd, 0, 6 * STORE_PAGE, 0);
+	close(fd);
+}
+
+static void test_fill_resumes(void **state)
+{
+	int fd = make_file(0);
+	struct worker_job job = make_job(WORKER_FILL, 6);
+
+	job.resume = 4 * STORE_PAGE;
+	struct worker_done done = run(&job, fd);
+	assert_int_equal(done.error, 0);
+	assert_int_equal(done.bytes, 2 * STORE_PAGE);
+	expect_file(fd, 6, 2);
+	close(fd);
+}
+
+/* A stand-in for the kernel's file: a pipe shows what is written, one page after the other. */
+static void test_zero_free(void **state)
+{
+	struct worker_job job = make_job(WORKER_ZERO_FREE, 0);
+	char path[TEMP_PATH + 32], dir[TEMP_PATH], text[16] = "";
+
+	temp_make(dir);
+	snprintf(path, sizeof path, "%s/zeroable_hugepages", dir);
+	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	job.pages = 3;
+	struct worker_done done = run(&job, fd);
+	assert_int_equal(done.error, 0);
+	assert_int_equal(done.bytes, 3 * STORE_PAGE);
+	assert_int_equal(pread(fd, text, sizeof text, 0), 2);
+	assert_string_equal(text, "1\n");
+	close(fd);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	assert_int_equal(run(&job, fd).error, -EBADF);
+	atomic_store(&control.stop, UINT64_MAX);
+	assert_int_equal(run(&job, fd).error, -ECANCELED);
+	close(fd);
+	temp_remove(dir);
+}
+
+static void test_calibrate_on_file(void **state)
+{
+	const uint64_t pages = WORKER_CALIBRATE_MIN / STORE_PAGE;
+	int fd = make_file(pages);
+	struct worker_job job = make_job(WORKER_CALIBRATE, pages);
+	struct worker_done done = run(&job, fd);
+
+	assert_int_equal(done.error, 0);
+	assert_true(done.method >= 0 && done.batch_ns[done.method] > 0);
+	punch(fd, 3); /* nothing must come into being by the touch */
+	assert_int_equal(run(&job, fd).error, -EINVAL);
+	expect_file(fd, pages, pages - 1);
+	close(fd);
+	fd = make_file(4); /* too little to tell anything */
+	job = make_job(WORKER_CALIBRATE, 4);
+	assert_int_equal(run(&job, fd).error, -EINVAL);
+	expect_bytes(fd, 0, 4 * STORE_PAGE, FILL);
+	close(fd);
+}
+
 static void test_clear_stopped_at_once(void **state)
 {
 	int fd = make_file(5);
@@ -365,7 +464,7 @@ static void test_clear_stopped_at_once(void **state)
 
 static void *cut_after_a_batch(void *argument)
 {
-	while (atomic_load(&control.batches) < 64 * MIB / WORKER_FILL_BATCH + 1)
+	while (atomic_load(&control.batches) < 1)
 		;
 	if (ftruncate(*(int *)argument, 0) < 0)
 		_exit(2);
@@ -804,6 +903,11 @@ int main(void)
 		TEST(test_clear_backs_off),
 		TEST(test_clear_stopped),
 		TEST(test_clear_stopped_at_once),
+		TEST(test_clear_parts),
+		TEST(test_clear_parts_length),
+		TEST(test_fill_resumes),
+		TEST(test_zero_free),
+		TEST(test_calibrate_on_file),
 		TEST(test_cut_while_cleared),
 		TEST(test_trim),
 		TEST(test_unlink),
