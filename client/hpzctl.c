@@ -16,6 +16,7 @@ static const struct hpzctl_verb verbs[] = {
 	{"wait", cmd_wait, "", "Wait until the stock is full, or until so much is clean."},
 	{"drain", cmd_drain, "", "Empty every pool; with leases out, list them and exit 75."},
 	{"verify", cmd_verify, "", "Read all clean memory; exit 1 when a byte of it is not zero."},
+	{"calibrate", cmd_calibrate, "", "Measure the methods of clearing anew, on the pools' own pages."},
 	{"set", cmd_set, "KEY=VALUE...",
 		"Change how memory is cleared, until hpzd reloads or restarts: a key of [clear]."},
 	{"bench", cmd_bench, "NAME", "Measure a part of hpz here, without hpzd: proof."},

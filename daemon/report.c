@@ -311,24 +311,37 @@ static void report_node(const struct crew_node_state *state, struct hpz_wire_nod
 	};
 }
 
-/* As it is measured: once, on memory without huge pages, on the node of the first pool. */
-static uint32_t report_methods(const struct reconcile *reconcile, struct hpz_wire_method *records)
+#define METHOD_RECORDS_MAX 256 /* a message has room for more */
+
+static uint32_t report_calibration(
+	const struct work_calibration *calibration, struct hpz_wire_method *records)
 {
-	const struct worker_done *calibration = &reconcile->calibration;
+	const struct worker_done *done = &calibration->done;
 	uint32_t count = 0;
-	for (size_t i = 0; reconcile->is_calibrated && i < zero_method_count; i++) {
+	for (size_t i = 0; i < zero_method_count; i++) {
 		struct hpz_wire_method *record = &records[count++];
-		bool is_usable = calibration->error == 0 && calibration->gb_per_s[i] > 0;
+		bool is_usable = done->error == 0 && done->gb_per_s[i] > 0;
 		*record = (struct hpz_wire_method){
 			.size = sizeof *record,
 			.record = HPZ_RECORD_METHOD,
-			.node = reconcile->pool_count ? reconcile->pools[0]->config.node : 0,
+			.node = calibration->node,
+			.page_size = calibration->page_size,
 			.flags = (is_usable ? HPZ_METHOD_USABLE : 0) |
-				 ((int)i == reconcile->method ? HPZ_METHOD_CHOSEN : 0),
-			.batch_ns = is_usable ? calibration->batch_ns[i] : 0,
-			.bytes_per_s = is_usable ? (uint64_t)(calibration->gb_per_s[i] * 1e9) : 0,
+				 ((int)i == calibration->method ? HPZ_METHOD_CHOSEN : 0),
+			.batch_ns = is_usable ? done->batch_ns[i] : 0,
+			.bytes_per_s = is_usable ? (uint64_t)(done->gb_per_s[i] * 1e9) : 0,
 		};
 		proto_set_text(record->name, sizeof record->name, zero_methods[i].name);
+	}
+	return count;
+}
+
+static uint32_t report_methods(const struct work *work, struct hpz_wire_method *records)
+{
+	uint32_t count = 0;
+	for (size_t i = 0; i < work->calibration_count; i++) {
+		if (work->calibrations[i].is_over && count + zero_method_count <= METHOD_RECORDS_MAX)
+			count += report_calibration(&work->calibrations[i], records + count);
 	}
 	return count;
 }
@@ -353,6 +366,6 @@ size_t report_clearing(const struct reconcile *reconcile, const struct config_cl
 	for (; crew_get_node_state(reconcile->crew, head->nodes, &state); head->nodes++, node++)
 		report_node(&state, node);
 	struct hpz_wire_method *method = (struct hpz_wire_method *)node;
-	head->methods = report_methods(reconcile, method);
+	head->methods = report_methods(&reconcile->work, method);
 	return (size_t)((char *)(method + head->methods) - (char *)buffer);
 }

@@ -26,6 +26,10 @@ struct request {
 		struct hpz_wire_wait wait;
 		struct hpz_wire_drain drain;
 		struct verify_run run;
+		struct {
+			char pool[HPZ_WIRE_NAME + 1];
+			uint32_t pools; /* that have something to measure on */
+		} calibration;
 		struct hpz_wire_check check;
 	};
 	struct pool *pool;   /* LEASE: whose memory it waits for */
@@ -1026,6 +1030,38 @@ static bool settle_verify(struct requests *requests, struct request *request)
 	return true;
 }
 
+/* ---- calibrate ---- */
+
+static enum request_outcome handle_calibrate(struct requests *requests, struct session *session,
+	const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
+{
+	const struct hpz_wire_calibrate *wire = payload;
+	char name[HPZ_WIRE_NAME + 1];
+	proto_get_text(wire->pool, sizeof wire->pool, name);
+	if (name[0] && !find_pool_by_name(requests, name))
+		return refuse(requests, head, HPZ_ERR_NO_POOL, "there is no pool %s", name);
+	struct request *request = make_waiting(requests, session, peer, head, wire->timeout_ms);
+	if (!request)
+		return refuse_waiting(requests, head);
+	snprintf(request->calibration.pool, sizeof request->calibration.pool, "%s", name);
+	request->calibration.pools = (uint32_t)reconcile_calibrate(requests->reconcile, name);
+	return REQUEST_WAITS;
+}
+
+static bool settle_calibrate(struct requests *requests, struct request *request)
+{
+	if (reconcile_is_calibrating(requests->reconcile, request->calibration.pool))
+		return false;
+	struct hpz_wire_head head = make_head(request);
+	struct hpz_wire_calibrated *payload = get_payload(requests);
+	*payload = (struct hpz_wire_calibrated){.size = sizeof *payload, .pools = request->calibration.pools};
+	requests->reply.fd_count = 0;
+	requests->reply.lease = 0;
+	finish_reply(requests, head.op, head.id, sizeof *payload);
+	answer(request);
+	return true;
+}
+
 /* ---- check ---- */
 
 static enum request_outcome reply_check(
@@ -1139,6 +1175,8 @@ static bool settle(struct requests *requests, struct request *request)
 		return settle_wait(requests, request);
 	if (request->op == HPZ_OP_VERIFY)
 		return settle_verify(requests, request);
+	if (request->op == HPZ_OP_CALIBRATE)
+		return settle_calibrate(requests, request);
 	return request->op == HPZ_OP_DRAIN && settle_drain(requests, request);
 }
 
@@ -1169,6 +1207,9 @@ static void on_timeout(uv_timer_t *timer)
 		refuse(requests, &head, HPZ_ERR_TIMEOUT,
 			"%" PRIu64 " of %" PRIu64 " segments were read, %" PRIu64 " of them not zero",
 			request->run.segments, request->run.todo, request->run.hits);
+	else if (request->op == HPZ_OP_CALIBRATE)
+		refuse(requests, &head, HPZ_ERR_TIMEOUT,
+			"it is not measured yet: that waits for memory to spare");
 	else if (request->op == HPZ_OP_CHECK)
 		refuse(requests, &head, HPZ_ERR_TIMEOUT, "the check is not over yet");
 	else
@@ -1197,6 +1238,7 @@ CHECK(list)
 CHECK(wait)
 CHECK(drain)
 CHECK(verify)
+CHECK(calibrate)
 CHECK(set)
 CHECK(check)
 
@@ -1221,6 +1263,7 @@ static const struct {
 	[HPZ_OP_DRAIN]   = {"drain",   sizeof(struct hpz_wire_drain),   check_drain,   handle_drain,   CONFIG_ALLOW_ADMIN,  false},
 	[HPZ_OP_CHECK]   = {"check",   sizeof(struct hpz_wire_check),   check_check,   handle_check,   CONFIG_ALLOW_ADMIN,  false},
 	[HPZ_OP_VERIFY]  = {"verify",  sizeof(struct hpz_wire_verify),  check_verify,  handle_verify,  CONFIG_ALLOW_ADMIN,  false},
+	[HPZ_OP_CALIBRATE] = {"calibrate", sizeof(struct hpz_wire_calibrate), check_calibrate, handle_calibrate, CONFIG_ALLOW_ADMIN, false},
 	[HPZ_OP_SET]     = {"set rules of clearing", sizeof(struct hpz_wire_set), check_set, handle_set, CONFIG_ALLOW_ADMIN, false},
 	[HPZ_OP_CLEARING] = {"read status", sizeof(struct hpz_wire_empty), check_empty, handle_clearing, CONFIG_ALLOW_STATUS, false},
 };

@@ -46,6 +46,33 @@ int hpz_set(struct hpz *hpz, const char *key, const char *value)
 	return HPZ_OK;
 }
 
+int hpz_calibrate(struct hpz *hpz, const char *pool, int64_t timeout_ms, uint32_t *ret_pools)
+{
+	_cleanup_api_reply_ struct api_reply reply = {0};
+	struct hpz_wire_calibrate wire = {.size = sizeof(wire), .timeout_ms = timeout_ms};
+	struct hpz_wire_calibrated calibrated;
+	const char *why;
+
+	int error = api_begin_call(hpz);
+	if (error)
+		return error;
+	if (pool && (strlen(pool) > sizeof(wire.pool) || !*pool))
+		return api_fail(hpz, HPZ_ERR_NO_POOL, "no pool can have this name");
+	if (pool)
+		memcpy(wire.pool, pool, strlen(pool));
+	error = proto_check_calibrate(&wire, &why);
+	if (error)
+		return api_fail(hpz, error, "%s", why);
+	error = api_call(hpz, HPZ_OP_CALIBRATE, &wire, sizeof(wire), HPZ_FOREVER, &reply);
+	if (error)
+		return error;
+	if (!api_read(&reply.payload, &calibrated, sizeof(calibrated)) || reply.payload.left)
+		return api_fail_protocol(hpz, "a malformed answer to calibrate");
+	if (ret_pools)
+		*ret_pools = calibrated.pools;
+	return HPZ_OK;
+}
+
 void hpz_clearing_free(struct hpz_clearing *clearing)
 {
 	if (!clearing)

@@ -391,6 +391,14 @@ HPZ_PUBLIC int hpz_verify(
  */
 HPZ_PUBLIC int hpz_set(struct hpz *hpz, const char *key, const char *value);
 
+/*
+ * Has the methods of clearing measured anew, on pages of a pool (NULL: of each): a clean segment of 64 MiB or
+ * more is dirty for it and cleared afterwards, unless one is dirty anyway. Waits for that, up to timeout_ms.
+ * *ret_pools (may be NULL) is how many pools had memory to measure on; 0 is no error. hpz_get_clearing() has
+ * the result. Errors: NO_POOL, TIMEOUT, DENIED, LOST ... Since 0.1.
+ */
+HPZ_PUBLIC int hpz_calibrate(struct hpz *hpz, const char *pool, int64_t timeout_ms, uint32_t *ret_pools);
+
 struct hpz_clearing; /* a copy of the rules in force and of what workers do */
 
 struct hpz_clearing_info {

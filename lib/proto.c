@@ -293,6 +293,16 @@ int proto_check_verify(const struct hpz_wire_verify *verify, const char **ret_wh
 	return proto_check_timeout(verify->timeout_ms, ret_why);
 }
 
+int proto_check_calibrate(const struct hpz_wire_calibrate *calibrate, const char **ret_why)
+{
+	if (calibrate->reserved)
+		return proto_refuse_reserved(ret_why);
+	if (!proto_is_text(calibrate->pool, sizeof(calibrate->pool)))
+		return proto_refuse(
+			HPZ_ERR_INVALID, "the pool's name is not UTF-8 without control characters", ret_why);
+	return proto_check_timeout(calibrate->timeout_ms, ret_why);
+}
+
 int proto_check_set(const struct hpz_wire_set *set, const char **ret_why)
 {
 	if (set->reserved)

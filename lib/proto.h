@@ -50,6 +50,9 @@
  * SET changes one rule of clearing (a key of [clear]) until hpzd reloads or restarts; CLEARING says which are
  * in force, what each node's workers do, and how fast each method of clearing is.
  *
+ * CALIBRATE measures the methods of clearing anew, on pages of a pool or of each, and is answered when that
+ * is done; CLEARING says what came of it.
+ *
  * Strings are UTF-8 in fixed arrays, padded with zero bytes; one that fills its array has no NUL.
  */
 #ifndef HPZ_PROTO_H
@@ -92,6 +95,7 @@ enum hpz_wire_op {
 	HPZ_OP_CHECK = 10,
 	HPZ_OP_VERIFY = 11,
 	HPZ_OP_SET = 12,
+	HPZ_OP_CALIBRATE = 13,
 	HPZ_OP_CLEARING = 14,
 };
 #define HPZ_OP_LAST HPZ_OP_CLEARING
@@ -430,6 +434,21 @@ struct hpz_wire_set {
 };
 static_assert(sizeof(struct hpz_wire_set) == 328, "wire");
 
+struct hpz_wire_calibrate {
+	uint32_t size;
+	uint32_t reserved;
+	int64_t timeout_ms;
+	char pool[HPZ_WIRE_NAME]; /* "": all */
+};
+static_assert(sizeof(struct hpz_wire_calibrate) == 80, "wire");
+
+/* Reply to CALIBRATE. */
+struct hpz_wire_calibrated {
+	uint32_t size;
+	uint32_t pools; /* on whose pages it was measured */
+};
+static_assert(sizeof(struct hpz_wire_calibrated) == 8, "wire");
+
 #define HPZ_WIRE_PSI_NONE (-1)
 
 /* Reply to CLEARING; `rules` records of struct hpz_wire_rule, then `nodes`, then `methods` of theirs follow.
@@ -526,6 +545,7 @@ int proto_check_wait(const struct hpz_wire_wait *wait, const char **ret_why);
 int proto_check_drain(const struct hpz_wire_drain *drain, const char **ret_why);
 int proto_check_verify(const struct hpz_wire_verify *verify, const char **ret_why);
 int proto_check_set(const struct hpz_wire_set *set, const char **ret_why);
+int proto_check_calibrate(const struct hpz_wire_calibrate *calibrate, const char **ret_why);
 int proto_check_check(const struct hpz_wire_check *check, const char **ret_why);
 int proto_check_ack(const struct hpz_wire_ack *ack, const char **ret_why);
 int proto_check_empty(const struct hpz_wire_empty *empty, const char **ret_why);

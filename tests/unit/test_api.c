@@ -450,6 +450,11 @@ static int call_drain(struct hpz *hpz)
 	return hpz_drain(hpz, 0, 0, NULL);
 }
 
+static int call_calibrate(struct hpz *hpz)
+{
+	return hpz_calibrate(hpz, NULL, 0, NULL);
+}
+
 static int call_verify(struct hpz *hpz)
 {
 	struct hpz_verify_result result = {.struct_size = sizeof(result)};
@@ -485,6 +490,7 @@ static const struct {
 	{HPZ_OP_WAIT, call_wait},
 	{HPZ_OP_DRAIN, call_drain},
 	{HPZ_OP_VERIFY, call_verify},
+	{HPZ_OP_CALIBRATE, call_calibrate},
 	{HPZ_OP_SET, call_set},
 	{HPZ_OP_CLEARING, call_clearing},
 };
@@ -1372,6 +1378,39 @@ static void test_set_and_clearing(void **state)
 	fake_join(&fake);
 }
 
+/* ---- calibrate ---- */
+
+static void serve_calibrate(struct fake *fake, void *data)
+{
+	struct hpz_wire_calibrate calibrate;
+	struct hpz_wire_calibrated calibrated = {.size = sizeof(calibrated), .pools = 3};
+
+	fake_accept(fake);
+	fake_expect(fake, HPZ_OP_CALIBRATE, &calibrate, sizeof(calibrate));
+	if (strcmp(calibrate.pool, "two") != 0 || calibrate.timeout_ms != 9)
+		fake_fail(fake, "another pool than was asked for");
+	fake_reply(fake, HPZ_OP_CALIBRATE, 0, &calibrated, sizeof(calibrated), NULL, 0);
+	fake_expect(fake, HPZ_OP_CALIBRATE, &calibrate, sizeof(calibrate));
+	fake_reply_error(fake, HPZ_OP_CALIBRATE, HPZ_ERR_TIMEOUT, 0, "not yet");
+}
+
+static void test_calibrate(void **state)
+{
+	struct fake fake;
+	uint32_t pools = 0;
+
+	fake_start(&fake, serve_calibrate, NULL);
+	struct hpz *hpz;
+	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
+	assert_int_equal(hpz_calibrate(hpz, "", 0, &pools), HPZ_ERR_NO_POOL);
+	assert_int_equal(hpz_calibrate(hpz, NULL, -2, &pools), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_calibrate(hpz, "two", 9, &pools), HPZ_OK);
+	assert_int_equal(pools, 3);
+	assert_int_equal(hpz_calibrate(hpz, "two", 9, NULL), HPZ_ERR_TIMEOUT);
+	hpz_close(hpz);
+	fake_join(&fake);
+}
+
 /* ---- verify ---- */
 
 static void serve_verify(struct fake *fake, void *data)
@@ -2172,6 +2211,7 @@ int main(void)
 		cmocka_unit_test(test_bad_checks),
 		cmocka_unit_test(test_turned_away),
 		cmocka_unit_test(test_verify),
+		cmocka_unit_test(test_calibrate),
 		cmocka_unit_test(test_set_and_clearing),
 		cmocka_unit_test(test_list_of_an_older_hpzd),
 		cmocka_unit_test(test_status),

@@ -527,6 +527,11 @@ static void test_check_others(void **state)
 	CHECK(verify, verify, timeout_ms, -2, HPZ_ERR_INVALID);
 	CHECK(verify, verify, pool[0], '\x01', HPZ_ERR_INVALID);
 	CHECK(verify, verify, pool[9], 'x', HPZ_ERR_INVALID);
+	const struct hpz_wire_calibrate calibrate = {.size = sizeof(calibrate), .pool = "2m"};
+	CHECK(calibrate, calibrate, reserved, 1, HPZ_ERR_UNSUPPORTED);
+	CHECK(calibrate, calibrate, timeout_ms, -1, HPZ_OK);
+	CHECK(calibrate, calibrate, timeout_ms, -2, HPZ_ERR_INVALID);
+	CHECK(calibrate, calibrate, pool[0], '\x01', HPZ_ERR_INVALID);
 	const struct hpz_wire_set set = {.size = sizeof(set), .key = "rate", .value = "1G"};
 	CHECK(set, set, reserved, 1, HPZ_ERR_UNSUPPORTED);
 	CHECK(set, set, value[0], '\0', HPZ_ERR_INVALID); /* something behind its end */

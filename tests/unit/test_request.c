@@ -158,6 +158,7 @@ static bool make_request(uint16_t op, struct message *message)
 	const struct hpz_wire_wait wait = {.size = sizeof wait};
 	const struct hpz_wire_drain drain = {.size = sizeof drain};
 	const struct hpz_wire_verify verify = {.size = sizeof verify};
+	const struct hpz_wire_calibrate calibrate = {.size = sizeof calibrate};
 	const struct hpz_wire_check check = {.size = sizeof check};
 	const struct hpz_wire_set set = {.size = sizeof set, .key = "rate", .value = "2G"};
 	const struct hpz_wire_empty empty = {.size = sizeof empty};
@@ -194,6 +195,9 @@ static bool make_request(uint16_t op, struct message *message)
 		return true;
 	case HPZ_OP_VERIFY:
 		harness_make(message, op, 9, &verify, sizeof verify);
+		return true;
+	case HPZ_OP_CALIBRATE:
+		harness_make(message, op, 9, &calibrate, sizeof calibrate);
 		return true;
 	case HPZ_OP_SET:
 		harness_make(message, op, 9, &set, sizeof set);
@@ -243,7 +247,8 @@ static void test_tail(void **state)
 	for (uint16_t op = HPZ_OP_HELLO; op <= HPZ_OP_LAST; op++) {
 		for (unsigned char tail = 0; tail < 2; tail++) {
 			if (!make_request(op, &in) || op == HPZ_OP_WAIT || op == HPZ_OP_DRAIN ||
-				op == HPZ_OP_CHECK || op == HPZ_OP_VERIFY) /* they wait */
+				op == HPZ_OP_CHECK || op == HPZ_OP_VERIFY ||
+				op == HPZ_OP_CALIBRATE) /* they wait */
 				continue;
 			/* Of somebody newer: its struct is 8 bytes longer. Zero means as before. */
 			size_t size = in.length - sizeof(struct hpz_wire_head);
@@ -354,6 +359,7 @@ static void test_denied(void **state)
 		case HPZ_OP_ADOPT:
 		case HPZ_OP_DRAIN:
 		case HPZ_OP_VERIFY:
+		case HPZ_OP_CALIBRATE:
 		case HPZ_OP_CHECK:
 		case HPZ_OP_SET:
 			assert_int_equal(outcome, REQUEST_REPLIED);
