@@ -7,6 +7,7 @@
 #include "size.h"
 
 #define OPTIONS_LONGEST_MS 1000000000000ll /* 31 years: longer is for ever */
+#define OPTIONS_COUNT_MAX  1000000
 
 /* ---- values ---- */
 
@@ -66,6 +67,12 @@ static int options_set_value(const struct options_row *row, const char *text)
 		break;
 	case OPTIONS_SIZE:
 		return options_read_size(text, row->value);
+	case OPTIONS_COUNT:
+		r = options_read_number(text, 10, OPTIONS_COUNT_MAX, &number);
+		if (r || number == 0)
+			return -EINVAL;
+		*(uint64_t *)row->value = (uint64_t)number;
+		break;
 	case OPTIONS_SECONDS:
 	case OPTIONS_OPTIONAL_SECONDS:
 		return options_read_seconds(text, row->value);
@@ -97,6 +104,8 @@ static const char *options_describe(enum options_type type)
 		return "a text";
 	case OPTIONS_SIZE:
 		return "a size, as 512M or 1.5G";
+	case OPTIONS_COUNT:
+		return "a number from 1 to a million";
 	case OPTIONS_SECONDS:
 	case OPTIONS_OPTIONAL_SECONDS:
 		return "seconds, as 30 or 0.5, or forever";

@@ -7,6 +7,7 @@ static const struct {
 	int (*run)(struct hpzctl *ctl, int argc, char **argv);
 } benchmarks[] = {
 	{"proof", bench_proof},
+	{"recycle", bench_recycle},
 };
 
 static int bench_compare(const void *a, const void *b)
@@ -37,6 +38,6 @@ int cmd_bench(struct hpzctl *ctl, int argc, char **argv)
 	if (argc > 0 && argv[0][0] == '-')
 		return bench_proof(ctl, argc, argv);
 	if (argc > 0)
-		return hpzctl_fail_usage(ctl, "there is no benchmark '%s', only: proof", argv[0]);
+		return hpzctl_fail_usage(ctl, "there is no benchmark '%s', only: proof, recycle", argv[0]);
 	return hpzctl_fail_usage(ctl, "which? As in: hpzctl bench proof");
 }
