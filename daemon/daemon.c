@@ -602,6 +602,7 @@ static int open_rooms(struct daemon *daemon, const char *program)
 	reconcile_init(&daemon->reconcile, &daemon->loop, &daemon->host, daemon->crew, daemon->prover,
 		daemon->handoff, &daemon->leases, &reconcile);
 	daemon->reconcile.stores = &daemon->stores;
+	daemon->reconcile.work.is_simulated = daemon->host.is_simulated;
 	books_init(&daemon->books, &daemon->loop, &daemon->reconcile, on_checked, daemon);
 	request_init(&daemon->requests, &daemon->loop, &daemon->host, &daemon->config, daemon->crew,
 		&daemon->leases, daemon->handoff, &daemon->reconcile, &daemon->books, session_send);
@@ -672,7 +673,7 @@ static void close_rooms(struct daemon *daemon)
 		journal_close(daemon->journal);
 }
 
-int daemon_run(const char *config_path, const char *program)
+int daemon_run(const char *config_path, const char *program, bool is_simulated)
 {
 	static struct daemon daemon = {.lock_fd = -1};
 	list_init(&daemon.stores);
@@ -685,6 +686,13 @@ int daemon_run(const char *config_path, const char *program)
 		if (r < 0)
 			snprintf(daemon.error, sizeof daemon.error, "cannot read the machine: %s",
 				strerror(-r));
+	}
+	daemon.host.is_simulated = is_simulated;
+	if (is_simulated) {
+		segment_set_simulated();
+		log_warning("SIMULATED: no memory is allocated, nothing is cleared; whoever uses a lease "
+			    "takes pages "
+			    "of its own or dies of SIGBUS");
 	}
 	if (r == 0)
 		r = lock_run_dir(&daemon);

@@ -259,6 +259,8 @@ static int read_node_counter(
 	return read_number(path, ret_pages);
 }
 
+#define SIMULATED_PAGES ((uint64_t)1 << 40)
+
 int host_get_counters(
 	const struct host *host, int32_t node, uint64_t page_size, struct host_counters *ret_counters)
 {
@@ -267,6 +269,10 @@ int host_get_counters(
 
 	if (!host_has_node(host, node))
 		return -ENOENT;
+	if (host->is_simulated) {
+		*ret_counters = (struct host_counters){.nr = SIMULATED_PAGES, .free = SIMULATED_PAGES / 2};
+		return 0;
+	}
 	if ((r = read_node_counter(host, node, page_size, "nr_hugepages", &c.nr)) < 0 ||
 		(r = read_node_counter(host, node, page_size, "free_hugepages", &c.free)) < 0 ||
 		(r = read_node_counter(host, node, page_size, "surplus_hugepages", &c.surplus)) < 0 ||

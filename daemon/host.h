@@ -12,8 +12,9 @@
 #define HOST_NODES_MAX 1024
 
 struct host {
-	char *root;    /* "" for the real one */
-	bool has_numa; /* false: one node 0, counters of the whole machine */
+	char *root;        /* "" for the real one */
+	bool has_numa;     /* false: one node 0, counters of the whole machine */
+	bool is_simulated; /* counters are made up: pages without end */
 	int32_t *nodes;
 	size_t node_count;
 	uint64_t *page_sizes; /* bytes, ascending */

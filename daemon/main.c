@@ -25,9 +25,11 @@ int main(int argc, char **argv)
 		{"check", required_argument, NULL, 'k'},
 		{"version", no_argument, NULL, 'v'},
 		{"help", no_argument, NULL, 'h'},
+		{"simulate", no_argument, NULL, 's'}, /* for tests and benchmarks, not for people */
 		{NULL, 0, NULL, 0},
 	};
 	const char *config = CONFIG_DEFAULT_PATH;
+	bool is_simulated = false;
 	if (argc > 1 && strcmp(argv[1], "--worker") == 0) {
 		log_init("hpzd worker");
 		return worker_main(argc - 2, argv + 2);
@@ -40,6 +42,9 @@ int main(int argc, char **argv)
 			break;
 		case 'k':
 			return daemon_check(optarg);
+		case 's':
+			is_simulated = true;
+			break;
 		case 'v':
 			puts("hpzd " HPZ_VERSION);
 			return 0;
@@ -54,5 +59,5 @@ int main(int argc, char **argv)
 		fprintf(stderr, "hpzd: %s: hpzd takes no such argument; see hpzd --help\n", argv[optind]);
 		return 2;
 	}
-	return daemon_run(config, "/proc/self/exe");
+	return daemon_run(config, "/proc/self/exe", is_simulated);
 }

@@ -770,6 +770,11 @@ static void set_message(struct reconcile *reconcile, struct pool *pool)
 {
 	char page[SIZE_TEXT], missing[SIZE_TEXT];
 	pool->message[0] = '\0';
+	if (reconcile->work.is_simulated) {
+		snprintf(pool->message, sizeof pool->message,
+			"SIMULATED: none of this memory exists, nobody must use it");
+		return;
+	}
 	if (pool->is_draining) {
 		snprintf(pool->message, sizeof pool->message,
 			"drained: takes no memory and gives none until hpzd reloads or restarts");
@@ -834,6 +839,8 @@ static void free_a_segment(struct pool *pool)
  */
 static bool is_lesson_first(struct reconcile *reconcile, struct pool *pool)
 {
+	if (reconcile->work.is_simulated)
+		return false; /* it would take a real page */
 	uint64_t delay_ms = prover_get_delay_ms(reconcile->prover, pool->config.page_size);
 	switch (prover_get_lesson(reconcile->prover, pool->config.page_size)) {
 	case PROVER_LESSON_OVER:

@@ -546,7 +546,8 @@ static int grant(struct requests *requests, struct pool *pool, const struct hpz_
 			continue;
 		if (r < 0)
 			return r;
-		if (!verified && pool->config.verify != CONFIG_VERIFY_OFF) {
+		if (!verified && pool->config.verify != CONFIG_VERIFY_OFF &&
+			!requests->reconcile->work.is_simulated) {
 			r = verify_segment(&requests->verify, segment);
 			*ret_kept = segment;
 			return r < 0 ? r : -EINPROGRESS;
@@ -996,6 +997,8 @@ static enum request_outcome handle_verify(struct requests *requests, struct sess
 	proto_get_text(wire->pool, sizeof wire->pool, name);
 	if (name[0] && !find_pool_by_name(requests, name))
 		return refuse(requests, head, HPZ_ERR_NO_POOL, "there is no pool %s", name);
+	if (requests->reconcile->work.is_simulated)
+		return refuse(requests, head, HPZ_ERR_UNSUPPORTED, "simulated memory cannot be read");
 	struct request *request = make_waiting(requests, session, peer, head, wire->timeout_ms);
 	if (!request)
 		return refuse_waiting(requests, head);

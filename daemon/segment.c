@@ -302,6 +302,13 @@ int segment_scan_out_dir(const struct segment_store *store, const char *token,
 
 /* ---- one file ---- */
 
+static bool is_simulated;
+
+void segment_set_simulated(void)
+{
+	is_simulated = true;
+}
+
 static void convert_stat(uint64_t page_size, const struct stat *st, struct segment_stat *ret_stat)
 {
 	/*
@@ -313,7 +320,7 @@ static void convert_stat(uint64_t page_size, const struct stat *st, struct segme
 		(st->st_atim.tv_sec == st->st_ctim.tv_sec && st->st_atim.tv_nsec >= st->st_ctim.tv_nsec);
 	*ret_stat = (struct segment_stat){
 		.pages = (uint64_t)st->st_size / page_size,
-		.allocated = (uint64_t)st->st_blocks * 512 / page_size,
+		.allocated = (uint64_t)(is_simulated ? st->st_size : st->st_blocks * 512) / page_size,
 		.links = st->st_nlink,
 		.uid = st->st_uid,
 		.mode = st->st_mode & 07777,

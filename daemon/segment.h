@@ -109,6 +109,11 @@ struct segment_stat {
 };
 int segment_stat_at(const struct segment_store *store, const struct segment_dirs *dirs,
 	enum segment_state state, const char *name, struct segment_stat *ret_stat);
+/*
+ * For the life of this process every page of a file counts as allocated (hpzd --simulate): files stay sparse,
+ * and what is read of them is zero because it is a hole.
+ */
+void segment_set_simulated(void);
 int segment_stat_fd(uint64_t page_size, int fd, struct segment_stat *ret_stat);
 
 /* Makes an empty file in filling/, root's, mode 0. Returns the descriptor or negative errno. */

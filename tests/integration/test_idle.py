@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""hpzd at rest wakes nobody and is small: no context switch in ten seconds, and 1 TiB of pool (simulated) in 10 MiB."""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "lib"))
+from hpztest import host  # noqa: E402
+from hpztest.case import HpzTest, main  # noqa: E402
+from hpztest.client import Hold, hpzctl, hpzctl_json, wait_until  # noqa: E402
+from hpztest.service import Service  # noqa: E402
+
+MIB = host.MIB
+IDLE_SECONDS = 10
+RESIDENT_MAX = 10 * MIB
+LEASES = 20
+
+
+def get_field(pid, name):
+    """The first number of a line of /proc/PID/status."""
+    for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
+        if line.startswith(name + ":"):
+            return int(line.split()[1])
+    raise AssertionError(f"no {name} of {pid}")
+
+
+def get_switches(pids):
+    """Every wake-up ends with a voluntary switch."""
+    return {pid: get_field(pid, "voluntary_ctxt_switches") for pid in pids}
+
+
+class Idle(HpzTest):
+    def test_no_wake_up(self):
+        """Also with a lease out, and after work for several workers."""
+        with Hold("--size", 64 * MIB) as hold:
+            hold.call("fill", 7)
+            hold.call("release")
+        self.wait_clean()
+        hpzctl("calibrate", check=False)
+        self.wait_clean()
+        with Hold("--size", 64 * MIB):
+            pids = [self.service.get_pid(), *self.service.get_workers()]
+            self.assertGreater(len(pids), 1)
+            # What is on its way to sleep has a moment for it.
+            wait_until("everybody sleeps", lambda: self._is_quiet(pids), 30)
+            before = get_switches(pids)
+            time.sleep(IDLE_SECONDS)
+            self.assertEqual(get_switches(pids), before)
+
+    def _is_quiet(self, pids):
+        before = get_switches(pids)
+        time.sleep(1)
+        return get_switches(pids) == before
+
+    def test_resident_memory(self):
+        """A worker touches hundreds of megabytes of others' memory; that does not count as its own afterwards."""
+        hpzctl("calibrate", check=False)
+        self.wait_clean()
+        for pid in [self.service.get_pid(), *self.service.get_workers()]:
+            self.assertLessEqual(get_field(pid, "VmRSS") * 1024, RESIDENT_MAX, pid)
+
+
+class Simulated(unittest.TestCase):
+    """An hpzd of its own, beside the one under test, with pages that do not exist."""
+
+    def setUp(self):
+        self.directory = Path(tempfile.mkdtemp(prefix="hpz-simulated-"))
+        self.addCleanup(shutil.rmtree, self.directory)
+        self.service = Service(self.directory)
+        self.service.config.write_text(f"[hpzd]\nrun_dir = {self.directory}\nsocket = {self.service.socket}\n[pool big]\n"
+                                       "page_size = 2M\npages = 1T\nstock = 104M*rest\n", encoding="utf-8")
+        self.addCleanup(self._unmount)
+        self.addCleanup(self._end)
+        self._start()
+
+    def _start(self):
+        log = self.directory / "hpzd.log"
+        with open(log, "ab") as file:
+            self.process = subprocess.Popen([str(self.service.program), "--simulate", "--config", str(self.service.config)],
+                                            stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+        wait_until("hpzd serves", lambda: self.process.poll() is not None or self.service.is_served())
+        self.assertIsNone(self.process.poll(), log.read_text(encoding="utf-8"))
+        self._hpzctl("wait")
+
+    def _end(self):
+        host.end_process(self.process.pid)
+        self.process.wait(60)
+
+    def _unmount(self):
+        for mount in (self.directory / "mnt").glob("*"):
+            subprocess.run(["umount", "-l", str(mount)], check=False)
+
+    def _hpzctl(self, *arguments, **run):
+        return hpzctl(*arguments, "--socket", self.service.socket, **run)
+
+    def _get_status(self):
+        return hpzctl_json("status", "--socket", self.service.socket)
+
+    def test_large_pool(self):
+        status = self._get_status()
+        pool = status["pools"][0]
+        self.assertGreaterEqual(pool["clean"] * 2 * MIB, 1000 << 30, pool)
+        self.assertIn("SIMULATED", pool["message"])
+        segments = sum(1 for _ in (self.directory / "mnt/big/hpz/1/node0/clean").iterdir())
+        self.assertGreaterEqual(segments, 10000)
+        pids = [self.process.pid, *host.get_descendants(self.process.pid)]
+        self.assertGreater(len(pids), 1)
+        for pid in pids:
+            self.assertLessEqual(get_field(pid, "VmRSS") * 1024, RESIDENT_MAX, (pid, pids))
+
+    def test_leases(self):
+        """They come and go as ever; nothing of it costs a page."""
+        for _ in range(LEASES):
+            lease = hpzctl_json("lease", "104M", "--path", "--socket", self.service.socket)
+            self.assertEqual(os.stat(lease["segments"][0]["path"]).st_blocks, 0)
+            self._hpzctl("release", lease["id"])
+        self._hpzctl("wait")
+        self.assertEqual(self._hpzctl("verify", check=False).returncode, 1)
+
+    def test_what_was_used_is_cut(self):
+        """A page that a holder took does not stay: what is simulated is zero because it is a hole."""
+        self._end()
+        name = next((self.directory / "mnt/big/hpz/1/node0/clean").iterdir())
+        name.rename(self.directory / "mnt/big/hpz/1/node0/dirty" / name.name)
+        self._start()
+        self.assertFalse((self.directory / "mnt/big/hpz/1/node0/dirty" / name.name).exists())
+        self.assertEqual(self._get_status()["pools"][0]["dirty"], 0)
+
+
+if __name__ == "__main__":
+    main("--2m", "256", "--stock", "256M*1 64M*4")
