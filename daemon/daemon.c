@@ -413,7 +413,7 @@ static bool has_pages(const char *name, void *user)
 	uint64_t segments = 0;
 	for (size_t i = 0; i < SEGMENT_STATE_COUNT; i++)
 		segments += pool->segments[i];
-	return segments > 0 || pool->is_raising || pool->waiting > 0;
+	return segments > 0 || pool->is_raising || pool->waiting > 0 || pool->is_zeroing_free;
 }
 
 static bool is_configured(const struct config *config, const char *name)

@@ -277,9 +277,8 @@ static int submit_part(struct work *work, struct work_parts *parts, struct work_
 	const struct work_calibration *calibration =
 		work_find_calibration(work, pool->config.node, pool->config.page_size);
 	job->wire.method = calibration ? calibration->method : -1;
-	/* Ordinary memory of a size that fits into the caches is faster than work ever is. */
-	if (job->wire.method >= 0 && calibration->page_size > 0)
-		job->wire.base_ns = calibration->done.batch_ns[job->wire.method];
+	if (calibration && job->wire.method == calibration->done.method)
+		job->wire.base_ns = calibration->done.base_ns;
 	job->wire.resume = part->resume;
 	if (parts->op == WORKER_CLEAR) {
 		job->wire.first_byte = (uint64_t)(part - parts->parts) * PART_BYTES;

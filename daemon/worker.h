@@ -106,6 +106,7 @@ struct worker_done {
 	uint32_t holder_count;
 	uint32_t is_partial; /* HOLDERS: more may follow */
 	struct worker_holder holders[WORKER_HOLDERS_MAX];
+	uint64_t base_ns; /* CALIBRATE: CPU time of a batch of `method` in the long run; 0: not measured */
 	uint64_t batch_ns[ZERO_METHODS_MAX];
 	double gb_per_s[ZERO_METHODS_MAX]; /* 0: not usable */
 };
@@ -146,6 +147,8 @@ struct worker_control {
 /* CALIBRATE on a segment looks at so much of it, and at no less. */
 #define WORKER_CALIBRATE_MIN ((uint64_t)64 << 20)
 #define WORKER_CALIBRATE_MAX ((uint64_t)256 << 20)
+/* More than any last cache: what a batch takes in the long run. */
+#define WORKER_SUSTAINED_BYTES ((uint64_t)1 << 30)
 
 /* main() of a worker process; returns its exit status. */
 int worker_main(int argc, char **argv);
