@@ -116,7 +116,7 @@ static void start_hpzd(void)
 	assert_int_equal(lease_finish_adoption(&leases, journal), 0);
 	LIST_FOR_EACH_SAFE (pos, &leases.leases)
 		assert_int_equal(handoff_watch(handoff, LEASE_OF(pos), -1), 0);
-	reconcile_start(&reconcile, journal, "auto");
+	reconcile_start(&reconcile, journal);
 }
 
 static void on_handoff_closed(void *user)

@@ -87,18 +87,21 @@ static void add_pool(uint64_t nr)
 	pool = harness_add_pool(&config);
 }
 
+static bool is_measured(void)
+{
+	return harness.reconcile.work.calibration_count > 0 && harness.reconcile.work.calibrations[0].is_over;
+}
+
 static bool is_idle(void *user)
 {
-	return harness.reconcile.is_calibrated && !harness.reconcile.is_marked &&
-	       reconcile_is_idle(pool, &harness.leases);
+	return is_measured() && !harness.reconcile.is_marked && reconcile_is_idle(pool, &harness.leases);
 }
 
 /* Nothing happens any more, whether all is there or not. */
 static bool is_at_rest(void *user)
 {
-	return harness.reconcile.is_calibrated && !harness.reconcile.is_marked &&
-	       pool->segments[SEGMENT_FILLING] == 0 && pool->segments[SEGMENT_DIRTY] == 0 &&
-	       !pool->is_raising;
+	return is_measured() && !harness.reconcile.is_marked && pool->segments[SEGMENT_FILLING] == 0 &&
+	       pool->segments[SEGMENT_DIRTY] == 0 && !pool->is_raising;
 }
 
 static void wait_idle(void)
@@ -138,7 +141,7 @@ static void test_fills(void **state)
 	harness_release();
 	wait_idle();
 	expect_clean(2, 4);
-	assert_int_equal(harness.reconcile.bytes_filled, 12 * STORE_PAGE);
+	assert_int_equal(harness.reconcile.work.bytes_filled, 12 * STORE_PAGE);
 	assert_string_equal(pool->message, "");
 	assert_int_equal(pool->plan.missing_pages, 0);
 	/* And stays so. */
@@ -318,7 +321,7 @@ static void test_clears(void **state)
 		return;
 	/* Cleared, not thrown away. */
 	assert_int_equal(pool->next_id, next);
-	assert_int_equal(harness.reconcile.bytes_cleared, 5 * STORE_PAGE);
+	assert_int_equal(harness.reconcile.work.bytes_cleared, 5 * STORE_PAGE);
 	make_dirty(4, 1); /* with holes, for which there are pages */
 	harness_run_until(is_nothing_dirty, NULL);
 	expect_clean(2, 4);
@@ -349,7 +352,7 @@ static void test_no_method(void **state)
 	harness_release();
 	wait_idle();
 	uint64_t next = pool->next_id;
-	harness.reconcile.method = -1;
+	harness.reconcile.work.calibrations[0].method = -1;
 	make_dirty(4, 4);
 	harness_run_until(is_nothing_dirty, NULL);
 	wait_idle();
@@ -418,12 +421,12 @@ static void test_retired(void **state)
 	harness_release();
 	wait_idle();
 	uint64_t next = pool->next_id;
-	reconcile_retire(pool_find_clean(pool, 4), &cut, "the test says so");
+	work_retire(pool_find_clean(pool, 4), &cut, "the test says so");
 	assert_int_equal(count_used(), 8);
 	assert_true(pool->retired_pages == 4 && pool->sigbus == 1);
 	assert_non_null(strstr(pool->alarm, "cut or punched"));
 	assert_non_null(strstr(pool->alarm, "offset 8192"));
-	reconcile_retire(pool_find_clean(pool, 1), &soiled, "the test says so");
+	work_retire(pool_find_clean(pool, 1), &soiled, "the test says so");
 	assert_true(pool->retired_pages == 5 && pool->sigbus == 1); /* a fault is counted as a fault only */
 	wait_idle();
 	expect_clean(2, 4);
@@ -459,7 +462,7 @@ static void test_opened_while_clean(void **state)
 	wait_idle();
 	expect_clean(2, 4);
 	assert_int_equal(pool->next_id, next + 1);
-	assert_int_equal(harness.reconcile.bytes_cleared, 0);
+	assert_int_equal(harness.reconcile.work.bytes_cleared, 0);
 }
 
 static uint64_t adopt_with_a_past(bool was_weak)
@@ -477,7 +480,7 @@ static uint64_t adopt_with_a_past(bool was_weak)
 	harness_release();
 	wait_idle();
 	expect_clean(2, 4);
-	return harness.reconcile.bytes_filled / STORE_PAGE;
+	return harness.reconcile.work.bytes_filled / STORE_PAGE;
 }
 
 /* Lent before, by an hpzd that is gone: as good as the proof that was in force all the time. */
@@ -763,7 +766,7 @@ static void test_compaction(void **state)
 
 static bool is_calibrated(void *user)
 {
-	return harness.reconcile.is_calibrated;
+	return is_measured();
 }
 
 static void test_method(void **state)
@@ -775,16 +778,16 @@ static void test_method(void **state)
 	char best[32];
 	snprintf(best, sizeof best, "%s", reconcile_get_method(&harness.reconcile));
 	assert_true(best[0] != '\0');
-	reconcile_set_method(&harness.reconcile, "memset");
+	work_set_method(&harness.reconcile.work, "memset");
 	assert_string_equal(reconcile_get_method(&harness.reconcile), "memset");
-	reconcile_set_method(&harness.reconcile, "auto");
+	work_set_method(&harness.reconcile.work, "auto");
 	assert_string_equal(reconcile_get_method(&harness.reconcile), best);
 	/* One that does not work here: the best that does. */
-	harness.reconcile.calibration.gb_per_s[zero_method_count - 1] = 0;
-	reconcile_set_method(&harness.reconcile, "memset");
+	harness.reconcile.work.calibrations[0].done.gb_per_s[zero_method_count - 1] = 0;
+	work_set_method(&harness.reconcile.work, "memset");
 	assert_string_equal(reconcile_get_method(&harness.reconcile), best);
-	harness.reconcile.calibration.error = -ENOTSUP;
-	reconcile_set_method(&harness.reconcile, "auto");
+	harness.reconcile.work.calibrations[0].done.error = -ENOTSUP;
+	work_set_method(&harness.reconcile.work, "auto");
 	assert_string_equal(reconcile_get_method(&harness.reconcile), "");
 }
 
