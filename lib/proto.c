@@ -93,6 +93,7 @@ static const uint16_t proto_least[HPZ_OP_LAST + 1] = {
 	[HPZ_OP_CHECK] = 24,
 	[HPZ_OP_VERIFY] = 80,
 	[HPZ_OP_SET] = 328,
+	[HPZ_OP_CALIBRATE] = 80,
 	[HPZ_OP_CLEARING] = 8,
 };
 
