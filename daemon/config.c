@@ -584,7 +584,7 @@ static const struct config_key config_keys[] = {
 		"error, warning, info or debug"},
 	{"clear", "method", parse_word, MEMBER(config, clear.method), LINE_OF(config, method),
 		DEFAULT("auto"),
-		"how memory is cleared: auto (measured at start), avx512nt, avx2nt, movnti, stosb or memset"},
+		"how memory is cleared: auto (measured at start), or one of the methods in hpzd.conf(5)"},
 	{"clear", "enabled", parse_bool, MEMBER(config, clear.is_enabled), 0, DEFAULT("yes"),
 		"no: nothing is cleared or filled, not even for who waits"},
 	{"clear", "workers", parse_workers, MEMBER(config, clear.workers), 0, DEFAULT("auto"),

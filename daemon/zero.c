@@ -1,105 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * zero.c - how bytes become zero.
- * A row of the table is a CPU test and a function; what is common (self-test, calibration) knows no
- * instruction. Must not read what it clears: the page may be poisoned, and the caches belong to the
- * neighbours.
+ * zero.c - how bytes become zero: whether a method really does it, how fast, and which to take.
+ * The methods themselves are zero_methods.c; here is what is common to them, which knows no instruction.
  */
 #include "zero.h"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
-static bool always_supported(void)
-{
-	return true;
-}
-
-static void clear_memset(void *start, size_t bytes)
-{
-	memset(start, 0, bytes);
-	/* The compiler must not drop the stores, nor move them past what the caller does next. */
-	__asm__ volatile("" : : "r"(start) : "memory");
-}
-
-#if defined(__x86_64__)
-
-/* Plain stores up to the next multiple of `align`, or to the end: moves *start and *bytes on. */
-static void clear_head(char **start, size_t *bytes, size_t align)
-{
-	size_t head = MIN(-(uintptr_t)*start & (align - 1), *bytes);
-
-	if (head)
-		clear_memset(*start, head);
-	*start += head;
-	*bytes -= head;
-}
-
-static void clear_stosb(void *start, size_t bytes)
-{
-	__asm__ volatile("rep stosb" : "+D"(start), "+c"(bytes) : "a"(0) : "memory");
-}
-
-/* One cache line a round: a line that is not stored in one go costs a read and a partial write of memory. */
-static void clear_movnti(void *start, size_t bytes)
-{
-	char *p = start;
-
-	clear_head(&p, &bytes, 64);
-	for (; bytes >= 64; p += 64, bytes -= 64)
-		for (int i = 0; i < 8; i++)
-			_mm_stream_si64((long long *)(void *)p + i, 0);
-	clear_memset(p, bytes);
-}
-
-static bool avx2_is_supported(void)
-{
-	return __builtin_cpu_supports("avx2"); /* false, too, when the OS does not save the registers */
-}
-
-__attribute__((target("avx2"))) static void clear_avx2nt(void *start, size_t bytes)
-{
-	const __m256i zero = _mm256_setzero_si256();
-	char *p = start;
-
-	clear_head(&p, &bytes, 64);
-	for (; bytes >= 128; p += 128, bytes -= 128)
-		for (int i = 0; i < 4; i++)
-			_mm256_stream_si256((__m256i *)(void *)p + i, zero);
-	clear_memset(p, bytes);
-}
-
-static bool avx512_is_supported(void)
-{
-	return __builtin_cpu_supports("avx512f");
-}
-
-__attribute__((target("avx512f"))) static void clear_avx512nt(void *start, size_t bytes)
-{
-	const __m512i zero = _mm512_setzero_si512();
-	char *p = start;
-
-	clear_head(&p, &bytes, 64);
-	for (; bytes >= 256; p += 256, bytes -= 256)
-		for (int i = 0; i < 4; i++)
-			_mm512_stream_si512((void *)(p + 64 * i), zero);
-	clear_memset(p, bytes);
-}
-
-#endif
-
-const struct zero_method zero_methods[] = {
-#if defined(__x86_64__)
-	{"avx512nt", true, avx512_is_supported, clear_avx512nt},
-	{"avx2nt", true, avx2_is_supported, clear_avx2nt},
-	{"movnti", true, always_supported, clear_movnti},
-	{"stosb", false, always_supported, clear_stosb},
-#endif
-	{"memset", false, always_supported, clear_memset},
-};
-const size_t zero_method_count = ARRAY_SIZE(zero_methods);
-_Static_assert(ARRAY_SIZE(zero_methods) <= ZERO_METHODS_MAX, "a result a method");
 
 const struct zero_method *zero_find_method(const char *name)
 {
@@ -107,17 +11,6 @@ const struct zero_method *zero_find_method(const char *name)
 		if (strcmp(zero_methods[i].name, name) == 0)
 			return &zero_methods[i];
 	return NULL;
-}
-
-void zero_fence(void)
-{
-#if defined(__x86_64__)
-	/* Non-temporal stores are ordered by nothing else, not even by the unlock of a lock. */
-	_mm_sfence();
-	__asm__ volatile("" : : : "memory");
-#else
-	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-#endif
 }
 
 /* ---- is it zero? ---- */
@@ -188,8 +81,10 @@ bool zero_test_method(const struct zero_method *method, void *scratch, size_t by
 	static const size_t offsets[] = {0, 1, 3, 7, 8, 15, 16, 31, 32, 33, 63};
 	static const size_t lengths[] = {0, 1, 2, 7, 8, 9, 15, 16, 31, 32, 33, 63, 64, 65, 127, 128, 129, 191,
 		255, 256, 257, 320, 511, 512, 1000, 4095, 4096, 4097, 8191};
+	/* Around the 16 KiB that a method clears in one go. */
+	static const size_t long_lengths[] = {16383, 16384, 16385, 32767, 32769};
 	size_t base = GUARD + (-(uintptr_t)scratch & 63);
-	size_t most = MIN(bytes, 2 * ZERO_BATCH);
+	size_t most = MIN(bytes, ZERO_BATCH);
 
 	if (bytes < ZERO_TEST_MIN)
 		return false;
@@ -197,6 +92,9 @@ bool zero_test_method(const struct zero_method *method, void *scratch, size_t by
 		for (size_t j = 0; j < ARRAY_SIZE(lengths); j++)
 			if (!test_range(method, scratch, base + offsets[i], lengths[j]))
 				return false;
+	for (size_t j = 0; j < ARRAY_SIZE(long_lengths); j++)
+		if (!test_range(method, scratch, base + j, long_lengths[j]))
+			return false;
 	/* Whole lines as in earnest, and the same with odd ends. */
 	most -= base + GUARD;
 	return test_range(method, scratch, base, most & ~(size_t)4095) &&
@@ -206,47 +104,63 @@ bool zero_test_method(const struct zero_method *method, void *scratch, size_t by
 /* ---- calibration ---- */
 
 #define ROUNDS_MIN 3
+#define ROUNDS_MAX 64
+
+struct calibration {
+	const struct zero_method *methods;
+	size_t count, next; /* the batch whose turn it is */
+	char *scratch;
+	size_t batches;
+	uint64_t end_ns;
+	unsigned rounds;
+	uint64_t ns[ZERO_METHODS_MAX][ROUNDS_MAX];
+};
 
 /*
- * Out of all caches when its turn comes again: what comes back from a VM is cold, and a scratch that fits the
- * last cache flatters stores through it. A small scratch flatters all methods still, because the TLB stays
- * warm (here, GB/s of avx512nt: 16 MiB 71, 64 MiB 46, a whole GiB in a row 22); their order is the same.
+ * Each time another batch, so that it has been away for as long as the scratch allows: what comes back from a
+ * VM is in no cache, and where it lies is not in the TLB. Evicted, because a scratch that fits the last cache
+ * flatters stores through it.
  */
-static void make_cold(const char *start, size_t bytes)
+static uint64_t time_batch(struct calibration *c, const struct zero_method *method)
 {
-#if defined(__x86_64__)
-	for (size_t i = 0; i < bytes; i += 64)
-		_mm_clflush(start + i);
-	_mm_mfence();
-#endif
-}
-
-static uint64_t time_batch(const struct zero_method *method, char *batch)
-{
+	char *batch = c->scratch + c->next++ % c->batches * ZERO_BATCH;
 	uint64_t start = clock_get_ns(CLOCK_MONOTONIC), end;
 
 	method->clear(batch, ZERO_BATCH);
 	zero_fence();
 	end = clock_get_ns(CLOCK_MONOTONIC);
-	make_cold(batch, ZERO_BATCH);
+	if (!method->is_nontemporal)
+		zero_evict(batch, ZERO_BATCH);
 	return MAX(end - start, (uint64_t)1);
 }
 
 /* One batch a method and round, so that a disturbance meets all alike. */
-static void time_methods(struct zero_result *results, char *scratch, size_t bytes, uint64_t budget_ns)
+static void time_methods(struct calibration *c, const struct zero_result *results)
 {
-	uint64_t end = clock_get_ns(CLOCK_MONOTONIC) + budget_ns;
-	size_t batches = bytes / ZERO_BATCH, at = 0;
+	while (c->rounds < ROUNDS_MAX &&
+		(c->rounds < ROUNDS_MIN || clock_get_ns(CLOCK_MONOTONIC) < c->end_ns)) {
+		for (size_t i = 0; i < c->count; i++)
+			if (results[i].is_usable)
+				c->ns[i][c->rounds] = time_batch(c, results[i].method);
+		c->rounds++;
+	}
+}
 
-	for (unsigned round = 0; round < ROUNDS_MIN || clock_get_ns(CLOCK_MONOTONIC) < end; round++)
-		for (size_t i = 0; i < zero_method_count; i++) {
-			struct zero_result *r = &results[i];
-			uint64_t ns;
-			if (!r->is_usable)
-				continue;
-			ns = time_batch(r->method, scratch + at++ % batches * ZERO_BATCH);
-			r->batch_ns = r->batch_ns ? MIN(r->batch_ns, ns) : ns;
-		}
+static int compare_ns(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+/*
+ * The lower quartile: what the machine needs when nobody disturbs it. Not the very best, which is a fluke
+ * (here 7 % below what half of the batches need), nor the middle, which on a busy machine is another's time.
+ */
+static uint64_t get_typical_ns(uint64_t *ns, unsigned count)
+{
+	qsort(ns, count, sizeof *ns, compare_ns);
+	return ns[count / 4];
 }
 
 static int find_fastest(const struct zero_result *results, size_t count, bool is_nontemporal)
@@ -264,8 +178,8 @@ static int find_fastest(const struct zero_result *results, size_t count, bool is
 }
 
 /*
- * A store through the caches throws out the neighbours' data (a 1 MiB walk beside it: 580 us instead of 95,
- * design.md 5), so it must be worth more than a quarter of the time to be taken.
+ * A store through the caches throws out the neighbours' data (a 1 MiB walk beside it: 580 us instead of 95),
+ * so it must be worth more than a quarter of the time to be taken.
  */
 int zero_find_best(const struct zero_result *results, size_t count)
 {
@@ -290,32 +204,49 @@ static const char *explain(const struct zero_result *results, int index, int bes
 	return "faster, but not by enough to go through the caches";
 }
 
+static const char *find_obstacle(const struct zero_method *method, void *scratch, size_t bytes)
+{
+	if (!method->is_supported())
+		return "this CPU or its kernel cannot do it";
+	return bytes < ZERO_BATCH || !zero_test_method(method, scratch, bytes) ? "failed its self-test"
+									       : NULL;
+}
+
+int zero_calibrate_methods(const struct zero_method *methods, size_t count, void *scratch, size_t bytes,
+	uint64_t budget_ns, struct zero_result *ret_results)
+{
+	struct zero_result results[ZERO_METHODS_MAX] = {0};
+	struct calibration c = {.methods = methods,
+		.count = MIN(count, (size_t)ZERO_METHODS_MAX),
+		.scratch = scratch,
+		.batches = bytes / ZERO_BATCH,
+		.end_ns = clock_get_ns(CLOCK_MONOTONIC) + budget_ns};
+	int best;
+
+	for (size_t i = 0; i < c.count; i++) {
+		results[i].method = &methods[i];
+		results[i].why = find_obstacle(&methods[i], scratch, bytes);
+		results[i].is_usable = !results[i].why;
+	}
+	if (c.batches > 0)
+		time_methods(&c, results);
+	for (size_t i = 0; i < c.count; i++)
+		if (results[i].is_usable) {
+			results[i].batch_ns = get_typical_ns(c.ns[i], c.rounds);
+			results[i].gb_per_s = (double)ZERO_BATCH / (double)results[i].batch_ns;
+		}
+	best = zero_find_best(results, c.count);
+	for (size_t i = 0; i < c.count; i++)
+		if (results[i].is_usable)
+			results[i].why = explain(results, (int)i, best);
+	memcpy(ret_results, results, c.count * sizeof *results);
+	return best;
+}
+
 int zero_calibrate(
 	void *scratch, size_t bytes, uint64_t budget_ns, struct zero_result ret_results[ZERO_METHODS_MAX])
 {
-	struct zero_result results[ZERO_METHODS_MAX] = {0};
-	int best;
-
-	for (size_t i = 0; i < zero_method_count; i++) {
-		struct zero_result *r = &results[i];
-		r->method = &zero_methods[i];
-		if (!r->method->is_supported())
-			r->why = "this CPU or its kernel cannot do it";
-		else if (bytes < ZERO_BATCH || !zero_test_method(r->method, scratch, bytes))
-			r->why = "failed its self-test";
-		else
-			r->is_usable = true;
-	}
-	if (bytes >= ZERO_BATCH)
-		time_methods(results, scratch, bytes, budget_ns);
-	best = zero_find_best(results, zero_method_count);
-	for (size_t i = 0; i < zero_method_count; i++) {
-		struct zero_result *r = &results[i];
-		if (!r->is_usable)
-			continue;
-		r->gb_per_s = (double)ZERO_BATCH / (double)r->batch_ns;
-		r->why = explain(results, (int)i, best);
-	}
-	memcpy(ret_results, results, sizeof results);
-	return best;
+	memset(ret_results, 0, ZERO_METHODS_MAX * sizeof *ret_results);
+	return zero_calibrate_methods(
+		zero_methods, zero_method_count, scratch, bytes, budget_ns, ret_results);
 }

@@ -18,8 +18,8 @@ struct zero_method {
 };
 
 /*
- * The table, in order of preference among equals; the last row, "memset", is there on every machine. More
- * rows (movdir64b, clzero, dc zva, ...) are added here.
+ * The one table, in order of preference among equals. The last two rows, "memset" (the C library's) and
+ * "plain" (64-bit stores, one after the other), are there on every machine.
  */
 extern const struct zero_method zero_methods[];
 extern const size_t zero_method_count;
@@ -28,6 +28,9 @@ const struct zero_method *zero_find_method(const char *name); /* NULL: no such r
 
 /* Makes the stores visible to whoever learns of them from this thread; before anything is published. */
 void zero_fence(void);
+
+/* Takes the range out of all caches, so that its next use finds it cold. For measurements. */
+void zero_evict(const void *start, size_t bytes);
 
 /*
  * Poison, clear, verify, with odd offsets and lengths, and that no byte outside is touched. True: may be
@@ -42,7 +45,7 @@ bool zero_is_clear(const void *start, size_t bytes, size_t *ret_offset);
 struct zero_result {
 	const struct zero_method *method;
 	bool is_usable;    /* supported and self-test passed */
-	uint64_t batch_ns; /* best time for one batch of ZERO_BATCH */
+	uint64_t batch_ns; /* of one batch of ZERO_BATCH, fence included: see zero_calibrate() */
 	double gb_per_s;   /* 10^9 bytes */
 	const char *why;   /* static: why it is not usable, or why it was or was not picked */
 };
@@ -53,12 +56,22 @@ struct zero_result {
 int zero_find_best(const struct zero_result *results, size_t count);
 
 /*
- * Tests and times every method on `scratch` (touched; at least 16 MiB, at 64 the times come nearer to those
- * of real work), interleaved, best of several, in about budget_ns. Fills one result a method, returns the
- * index of the one to use: the fastest non-temporal one unless a temporal one is more than a quarter faster;
- * -1 when none passed. Notes why in ret_results.
+ * Tests and times every method on `scratch` (touched, of any page size; at least one batch, better 16 MiB or
+ * more), interleaved, in about budget_ns, the tests included; not less than three rounds of batches, nor more
+ * than 64. Fills one result a method, returns the index of the one to use: the fastest non-temporal one
+ * unless a temporal one is more than a quarter faster; -1 when none passed. Notes why in the results.
+ *
+ * A time is the lower quartile of the rounds by the clock on the wall: that of an undisturbed CPU. CPU time
+ * would not do: the kernel subtracts from it what a hypervisor says it stole, and then batches of 29 us seem
+ * to take 10. The methods look up addresses ahead (zero_methods.c), so that they are as fast on memory
+ * somewhere as on a small scratch: the time is that of sustained work, fit as a base to compare batches with.
+ * "memset" and "plain" do not, and are slower in earnest than on a scratch below 64 MiB.
  */
 int zero_calibrate(
 	void *scratch, size_t bytes, uint64_t budget_ns, struct zero_result ret_results[ZERO_METHODS_MAX]);
+
+/* The same with another table, of at most ZERO_METHODS_MAX rows: a test brings methods that fail. */
+int zero_calibrate_methods(const struct zero_method *methods, size_t count, void *scratch, size_t bytes,
+	uint64_t budget_ns, struct zero_result *ret_results);
 
 #endif

@@ -25,13 +25,16 @@ static int teardown(void **state)
 
 static void test_table(void **state)
 {
-	const struct zero_method *last = &zero_methods[zero_method_count - 1];
+	static const char *const everywhere[] = {"memset", "plain"};
 
-	assert_true(zero_method_count >= 1 && zero_method_count <= ZERO_METHODS_MAX);
-	assert_string_equal(last->name, "memset");
-	assert_false(last->is_nontemporal);
-	assert_true(last->is_supported());
-	assert_ptr_equal(zero_find_method("memset"), last);
+	assert_true(zero_method_count >= 2 && zero_method_count <= ZERO_METHODS_MAX);
+	for (size_t i = 0; i < ARRAY_SIZE(everywhere); i++) {
+		const struct zero_method *method = &zero_methods[zero_method_count - 2 + i];
+		assert_string_equal(method->name, everywhere[i]);
+		assert_false(method->is_nontemporal);
+		assert_true(method->is_supported());
+		assert_ptr_equal(zero_find_method(method->name), method);
+	}
 	assert_null(zero_find_method("auto"));
 	assert_null(zero_find_method(""));
 #if defined(__x86_64__)
@@ -40,6 +43,13 @@ static void test_table(void **state)
 	assert_true(zero_find_method("movnti")->is_supported());
 	assert_non_null(zero_find_method("avx2nt"));
 	assert_non_null(zero_find_method("avx512nt"));
+	assert_true(zero_find_method("movdir64b")->is_nontemporal);
+	assert_true(zero_find_method("clzero")->is_nontemporal);
+	assert_false(zero_find_method("stosb")->is_nontemporal);
+#elif defined(__aarch64__)
+	assert_true(zero_find_method("stnp")->is_nontemporal);
+	assert_true(zero_find_method("stnp")->is_supported());
+	assert_false(zero_find_method("dczva")->is_nontemporal);
 #endif
 	for (size_t i = 0; i < zero_method_count; i++)
 		assert_ptr_equal(zero_find_method(zero_methods[i].name), &zero_methods[i]);
@@ -63,7 +73,8 @@ static void expect_clears(const struct zero_method *method, size_t offset, size_
 
 static void test_every_method(void **state)
 {
-	static const size_t lengths[] = {511, 512, 513, 767, 768, 1023, 1024, 4095, 4096, 65536, 65537};
+	static const size_t lengths[] = {
+		511, 512, 513, 767, 768, 1023, 1024, 4095, 4096, 16383, 16384, 16447, 65536, 65537};
 
 	for (size_t i = 0; i < zero_method_count; i++) {
 		const struct zero_method *method = &zero_methods[i];
@@ -189,6 +200,50 @@ static void test_broken_methods(void **state)
 			fail_msg("the self-test lets `%s` pass", broken[i].name);
 }
 
+/*
+ * A table of fakes: what is broken is reported and left out, however fast it is, what this CPU lacks is not
+ * even tried, and the one that does what it says is taken.
+ */
+static bool no(void)
+{
+	return false;
+}
+
+static void clear_honestly(void *start, size_t bytes)
+{
+	memset(start, 0, bytes);
+}
+
+static void never_called(void *start, size_t bytes)
+{
+	fail_msg("a method was tried that this CPU does not have");
+}
+
+static void test_broken_method_is_left_out(void **state)
+{
+	static const struct zero_method fakes[] = {
+		{"fake: lacking", true, no, never_called},
+		{"fake: nothing", true, yes, clear_nothing},
+		{"fake: honest", false, yes, clear_honestly},
+		{"fake: beyond", true, yes, write_beyond},
+	};
+	struct zero_result results[ARRAY_SIZE(fakes)];
+
+	assert_int_equal(zero_calibrate_methods(fakes, ARRAY_SIZE(fakes), scratch, SCRATCH, 0, results), 2);
+	for (size_t i = 0; i < ARRAY_SIZE(fakes); i++) {
+		assert_ptr_equal(results[i].method, &fakes[i]);
+		assert_int_equal(results[i].is_usable, i == 2);
+		assert_int_equal(results[i].batch_ns > 0, i == 2);
+		assert_int_equal(results[i].gb_per_s > 0, i == 2);
+	}
+	assert_string_equal(results[0].why, "this CPU or its kernel cannot do it");
+	assert_string_equal(results[1].why, "failed its self-test");
+	assert_string_equal(results[3].why, "failed its self-test");
+	assert_non_null(strstr(results[2].why, "picked"));
+	/* Nothing but broken ones: none. */
+	assert_int_equal(zero_calibrate_methods(fakes, 2, scratch, SCRATCH, 0, results), -1);
+}
+
 /* ---- is it zero? ---- */
 
 static void test_is_clear(void **state)
@@ -297,6 +352,7 @@ int main(void)
 		cmocka_unit_test(test_table),
 		cmocka_unit_test(test_every_method),
 		cmocka_unit_test(test_broken_methods),
+		cmocka_unit_test(test_broken_method_is_left_out),
 		cmocka_unit_test(test_is_clear),
 		cmocka_unit_test(test_is_clear_at_the_edge),
 		cmocka_unit_test(test_find_best),
