@@ -79,7 +79,7 @@ static void test_every_method(void **state)
 	for (size_t i = 0; i < zero_method_count; i++) {
 		const struct zero_method *method = &zero_methods[i];
 		if (!method->is_supported()) {
-			print_message("%s: not on this CPU\n", method->name);
+			print_message("# %s: not on this CPU\n", method->name);
 			continue;
 		}
 		for (size_t offset = 0; offset < 64; offset++) {
@@ -336,7 +336,7 @@ static void test_calibrate(void **state)
 		assert_int_equal(r->is_usable, r->method->is_supported());
 		if (r->is_usable)
 			assert_true(r->batch_ns > 0 && r->gb_per_s > 0);
-		print_message("%-9s %6.1f GB/s  %s\n", r->method->name, r->gb_per_s, r->why);
+		print_message("# %-9s %6.1f GB/s  %s\n", r->method->name, r->gb_per_s, r->why);
 	}
 	assert_true(results[best].is_usable);
 	assert_int_equal(zero_find_best(results, zero_method_count), best);
