@@ -19,7 +19,7 @@ static const struct hpzctl_verb verbs[] = {
 	{"calibrate", cmd_calibrate, "", "Measure the methods of clearing anew, on the pools' own pages."},
 	{"set", cmd_set, "KEY=VALUE...",
 		"Change how memory is cleared, until hpzd reloads or restarts: a key of [clear]."},
-	{"bench", cmd_bench, "NAME", "Measure a part of hpz here: proof, recycle."},
+	{"bench", cmd_bench, "NAME", "Measure a part of hpz here: clear, proof, recycle."},
 	{"check", cmd_check, "",
 		"Compare hpzd's books with disk, journal and kernel; exit 1 if they differ."},
 	{"run", cmd_run, "[--] COMMAND [ARGUMENT...]",

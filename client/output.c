@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 
 #include "size.h"
@@ -174,6 +175,16 @@ void output_json_integer(struct output_json *json, const char *key, int64_t valu
 {
 	output_json_key(json, key);
 	fprintf(json->file, "%" PRId64, value);
+}
+
+void output_json_decimal(struct output_json *json, const char *key, double value, int digits)
+{
+	if (!isfinite(value)) {
+		output_json_null(json, key);
+		return;
+	}
+	output_json_key(json, key);
+	fprintf(json->file, "%.*f", digits, value);
 }
 
 void output_json_bool(struct output_json *json, const char *key, bool value)

@@ -43,6 +43,8 @@ void output_json_text(struct output_json *json, const char *key, const char *val
 void output_json_text_or_null(struct output_json *json, const char *key, const char *value);
 void output_json_number(struct output_json *json, const char *key, uint64_t value);
 void output_json_integer(struct output_json *json, const char *key, int64_t value);
+/* With so many digits behind the point; a figure that is missing (NAN, or no finite number) is null. */
+void output_json_decimal(struct output_json *json, const char *key, double value, int digits);
 void output_json_bool(struct output_json *json, const char *key, bool value);
 void output_json_null(struct output_json *json, const char *key);
 

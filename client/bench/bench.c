@@ -6,6 +6,7 @@ static const struct {
 	const char *name;
 	int (*run)(struct hpzctl *ctl, int argc, char **argv);
 } benchmarks[] = {
+	{"clear", bench_clear},
 	{"proof", bench_proof},
 	{"recycle", bench_recycle},
 };
@@ -34,10 +35,11 @@ int cmd_bench(struct hpzctl *ctl, int argc, char **argv)
 		if (strcmp(argv[0], benchmarks[i].name) == 0)
 			return benchmarks[i].run(ctl, argc - 1, argv + 1);
 	}
-	/* Its options are those of proof, the only one there is. */
+	/* --help, for one: its options are those of proof, the first one there was. */
 	if (argc > 0 && argv[0][0] == '-')
 		return bench_proof(ctl, argc, argv);
 	if (argc > 0)
-		return hpzctl_fail_usage(ctl, "there is no benchmark '%s', only: proof, recycle", argv[0]);
+		return hpzctl_fail_usage(
+			ctl, "there is no benchmark '%s', only: clear, proof, recycle", argv[0]);
 	return hpzctl_fail_usage(ctl, "which? As in: hpzctl bench proof");
 }

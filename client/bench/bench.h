@@ -7,12 +7,16 @@
 #include "hpzctl.h"
 
 #define BENCH_ROUNDS_MAX 1000
+/* A figure of fewer rounds, or of rounds that spread further, is not worth its name: exit status 75. */
+#define BENCH_ROUNDS_MIN 5
+#define BENCH_SPREAD_MAX 0.2
 
 /* Sorted in place; the median, and how far the middle half of the rounds spreads around it, as a part of it.
  */
 double bench_get_median(double *figures, size_t count);
 double bench_get_spread(const double *sorted, size_t count);
 
+int bench_clear(struct hpzctl *ctl, int argc, char **argv);
 int bench_recycle(struct hpzctl *ctl, int argc, char **argv);
 int bench_proof(struct hpzctl *ctl, int argc, char **argv);
 

@@ -18,10 +18,9 @@
 #include "proof.h"
 #include "size.h"
 
-#define BENCH_PROOF_BYTES      ((uint64_t)4 << 30)
-#define BENCH_PROOF_WARM_UPS   3
-#define BENCH_PROOF_ROUNDS     101
-#define BENCH_PROOF_SPREAD_MAX 0.2
+#define BENCH_PROOF_BYTES    ((uint64_t)4 << 30)
+#define BENCH_PROOF_WARM_UPS 3
+#define BENCH_PROOF_ROUNDS   101
 
 struct bench_proof {
 	uint64_t page_size, asked, pages;
@@ -171,7 +170,7 @@ static int bench_proof_print(const struct hpzctl *ctl, struct bench_proof *bench
 {
 	double median = bench_get_median(bench->us_per_page, bench->rounds);
 	double spread = bench_get_spread(bench->us_per_page, bench->rounds);
-	bool is_short = bench->pages<bench->asked, is_wide = spread> BENCH_PROOF_SPREAD_MAX;
+	bool is_short = bench->pages<bench->asked, is_wide = spread> BENCH_SPREAD_MAX;
 	char size[SIZE_TEXT];
 
 	if (is_short)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* test_output.c - tables, JSON and texts as hpzctl prints them. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -89,6 +90,10 @@ static void test_json_shape(void **state)
 	output_json_text(&json, "schema", "s-1");
 	output_json_number(&json, "most", UINT64_MAX);
 	output_json_integer(&json, "least", INT64_MIN);
+	output_json_decimal(&json, "part", 2.0 / 3, 3);
+	output_json_decimal(&json, "whole", -4, 0);
+	output_json_decimal(&json, "missing", NAN, 1);
+	output_json_decimal(&json, "endless", INFINITY, 1);
 	output_json_bool(&json, "yes", true);
 	output_json_bool(&json, "no", false);
 	output_json_null(&json, "none");
@@ -107,7 +112,7 @@ static void test_json_shape(void **state)
 	output_json_number(&json, "after", 2);
 	output_json_close(&json);
 	page_expect(&page, "{\"schema\":\"s-1\",\"most\":18446744073709551615,\"least\":-9223372036854775808,"
-			   "\"yes\":true,"
+			   "\"part\":0.667,\"whole\":-4,\"missing\":null,\"endless\":null,\"yes\":true,"
 			   "\"no\":false,\"none\":null,\"empty\":null,\"full\":\"x\",\"empty list\":[],"
 			   "\"list\":[1,{},{\"a\":\"b\"}],\"after\":2}\n");
 }

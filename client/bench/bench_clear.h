@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* bench_clear.h - what the parts of `hpzctl bench clear` share: figures by name, and what they measure on. */
+#ifndef HPZ_BENCH_CLEAR_H
+#define HPZ_BENCH_CLEAR_H
+
+#include "bench.h"
+#include "bench_pages.h"
+#include "worker.h"
+#include "zero.h"
+
+/* One thing that was measured, once a round. */
+struct bench_figure {
+	const char *kind, *name;
+	uint64_t page_size, bytes; /* bytes: of the extent, or of the neighbour's set; 0: none */
+	bool is_time;              /* microseconds; else GB/s */
+	size_t count;              /* rounds */
+	double samples[BENCH_ROUNDS_MAX];
+	double clearing[BENCH_ROUNDS_MAX];      /* GB/s meanwhile; 0: nothing was cleared */
+	double median, spread, clearing_median; /* bench_clear_close(); NAN: never measured */
+};
+#define BENCH_FIGURES_MAX 64
+
+struct bench_latency {
+	double p50_us, p99_us; /* NAN: not measured */
+};
+
+struct bench_clear {
+	uint64_t gib, rounds;
+	const char *picture; /* --svg; NULL: none */
+	struct host host;
+	int32_t node;
+	int cpu, other_cpu; /* of the node and allowed to us; -1: there is none */
+	struct bench_pages pages;
+	struct zero_result results[ZERO_METHODS_MAX];
+	int chosen; /* of results, for 2M pages or the only size; -1: none */
+	uint64_t batch_ns;
+	struct bench_latency stop, end; /* from the order to the last batch, to the end of the job */
+	bool is_complete;               /* else something said why not */
+	size_t figure_count;
+	struct bench_figure figures[BENCH_FIGURES_MAX];
+};
+
+/* The figure of that name, made if it is new. Thereafter it is known by its place. */
+struct bench_figure *bench_clear_get_figure(
+	struct bench_clear *bench, const char *kind, const char *name, uint64_t page_size, uint64_t bytes);
+/* NULL: there is none. name NULL: whatever it is called. */
+const struct bench_figure *bench_clear_find_figure(const struct bench_clear *bench, const char *kind,
+	const char *name, uint64_t page_size, uint64_t bytes);
+void bench_figure_add(struct bench_figure *figure, double sample, double clearing);
+
+/* A worker's job, clearing the segment at `offset`; what it ended with. */
+int bench_clear_run_engine(const struct bench_clear *bench, uint64_t offset, struct worker_control *control,
+	struct pressure_rules *rules);
+
+void bench_pin(int cpu); /* this thread; -1: as it is */
+
+/* bench_neighbour.c: one round of somebody else beside the clearing; on this CPU, on another. */
+#define BENCH_SET_SMALL ((uint64_t)1 << 20)
+#define BENCH_SET_LARGE ((uint64_t)32 << 20)
+int bench_neighbour_init(void); /* its memory; 0 or negative errno */
+void bench_neighbour_deinit(void);
+void bench_neighbour_run_round(struct bench_clear *bench);
+void bench_bandwidth_run_round(struct bench_clear *bench);
+
+/* bench_picture.c: 0, or negative errno (said). */
+int bench_picture_find_tool(void);
+int bench_picture_draw(const struct bench_clear *bench);
+
+#endif

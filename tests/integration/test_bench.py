@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""`hpzctl bench clear`: what it says, how it ends, what it leaves. Not how fast anything is."""
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from xml.etree import ElementTree
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "lib"))
+from hpztest.case import HpzTest, main  # noqa: E402
+from hpztest.client import hpzctl, wait_until  # noqa: E402
+from hpztest.service import get_build_directory  # noqa: E402
+
+LATER = 75
+NR = Path("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")
+KEYS = {"schema", "methods", "chosen", "kernel_gb_per_s", "engine_gb_per_s", "ratio_to_best", "ratio_to_mapped", "ratio_to_kernel",
+        "neighbour", "stop_us", "end_us", "batch_us", "rounds", "gib", "complete", "rows"}
+ROW_KEYS = {"kind", "name", "page_size", "bytes", "gb_per_s", "us", "clearing_gb_per_s", "rounds", "spread"}
+
+
+def get_nr():
+    return int(NR.read_text())
+
+
+class BenchClear(HpzTest):
+    def setUp(self):
+        super().setUp()
+        self.nr = get_nr()
+        self.addCleanup(lambda: self.assertEqual(get_nr(), self.nr))
+
+    def test_json_and_picture(self):
+        with tempfile.TemporaryDirectory() as directory:
+            picture = Path(directory, "clear.svg")
+            done = hpzctl("bench", "clear", "--rounds", 1, "--svg", picture, "--json", check=False, timeout=300)
+            self.assertEqual(done.returncode, LATER, done.stderr)
+            self.assertIn("--rounds 5 at least", done.stderr)
+            self.assertTrue(ElementTree.parse(picture).getroot().tag.endswith("svg"))
+            self.assertEqual(os.listdir(directory), ["clear.svg"])
+        got = json.loads(done.stdout)
+        self.assertEqual(set(got), KEYS)
+        self.assertEqual((got["schema"], got["rounds"], got["gib"], got["complete"]), ("hpz-bench-clear-1", 1, 1, False))
+        self.check_methods(got)
+        for row in got["rows"]:
+            self.assertEqual(set(row), ROW_KEYS, row)
+            self.assertEqual((row["gb_per_s"] is None, row["us"] is None),
+                             (row["kind"] == "neighbour", row["kind"] != "neighbour"), row)
+        self.assertEqual(set(got["neighbour"]), {"alone_us", "kernel_us", "hpz_us", "clearing_gb_per_s"})
+        for latency in got["stop_us"], got["end_us"]:
+            self.assertEqual(set(latency), {"p50", "p99"})
+        self.assertGreater(got["batch_us"], 0)
+
+    def check_methods(self, got):
+        methods = {(method["name"], method["page_size"]): method for method in got["methods"]}
+        self.assertEqual(len(methods), len(got["methods"]))
+        self.assertIn(got["chosen"], {name for name, _ in methods})
+        for name in "memset", "plain":
+            self.assertIn((name, 2 << 20), methods)
+        for method in got["methods"]:
+            self.assertEqual(method["gb_per_s"] is None, "why" in method, method)
+
+    def test_words(self):
+        for arguments in (["--rounds", "0"], ["--rounds", "1001"], ["--gib", "x"], ["--svg"], ["what"]):
+            self.assertEqual(hpzctl("bench", "clear", *arguments, check=False).returncode, 2, arguments)
+        help_text = hpzctl("bench", "clear", "--help").stdout
+        for option in "--gib", "--rounds", "--svg", "--json":
+            self.assertIn(option, help_text)
+
+    def test_no_gnuplot(self):
+        done = hpzctl("bench", "clear", "--svg", "/tmp/none.svg", check=False, env={"PATH": "/nonexistent"})
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("gnuplot-nox", done.stderr)
+        self.assertFalse(Path("/tmp/none.svg").exists())
+
+    def test_too_much(self):
+        done = hpzctl("bench", "clear", "--gib", 900000, check=False)
+        self.assertEqual(done.returncode, LATER, done.stderr)
+        self.assertIn("more pages are needed", done.stderr)
+
+    def test_signal(self):
+        """Whenever it comes, the kernel's pool is what it was."""
+        for delay in 0, 1, 4:
+            with subprocess.Popen([f"{get_build_directory()}/client/hpzctl", "bench", "clear"], stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.DEVNULL) as bench:
+                wait_until("it takes pages", lambda: get_nr() > self.nr or bench.poll() is not None)
+                time.sleep(delay)
+                bench.terminate()
+                self.assertEqual(bench.wait(120), -signal.SIGTERM)
+            self.assertEqual(get_nr(), self.nr)
+
+
+if __name__ == "__main__":
+    main("--2m", "16", "--stock", "2M*rest")
