@@ -169,16 +169,21 @@ static void end_solo(struct pressure_gate *gate)
 	pressure_bump(gate->rules);
 }
 
-static void add_evidence(struct pressure_gate *gate, uint64_t cpu_ns, uint64_t now_ns)
+/*
+ * By the clock on the wall, because the CPU time of a thread costs a twentieth of a batch to ask for, and
+ * knows nothing of a hypervisor that took the CPU away (6.18 as a guest). That somebody else had our CPU
+ * meanwhile shows in single batches, which no median sees.
+ */
+static void add_evidence(struct pressure_gate *gate, uint64_t took_ns, uint64_t now_ns)
 {
 	struct pressure_rules *rules = gate->rules;
 	struct pressure_base *base = &gate->bases[gate->base];
-	atomic_store_explicit(&rules->batch_ns, cpu_ns, memory_order_relaxed);
+	atomic_store_explicit(&rules->batch_ns, took_ns, memory_order_relaxed);
 	atomic_store_explicit(&rules->base_ns, base->base_ns, memory_order_relaxed);
-	if ((base->base_ns > 0 && cpu_ns > base->base_ns * STRANGE_TIMES) ||
-		cpu_ns * STRANGE_SPEED < gate->batch_bytes * 1000)
+	if ((base->base_ns > 0 && took_ns > base->base_ns * STRANGE_TIMES) ||
+		took_ns * STRANGE_SPEED < gate->batch_bytes * 1000)
 		return;
-	gate->samples[gate->sample_count++] = cpu_ns;
+	gate->samples[gate->sample_count++] = took_ns;
 	if (gate->sample_count < PRESSURE_SAMPLES)
 		return;
 	gate->sample_count = 0;
@@ -262,7 +267,14 @@ void pressure_enter(struct pressure_gate *gate, uint64_t now_ns)
 	gate->is_evidence = gate->rules && (gate->solo_until_ns > 0 || is_alone(gate));
 }
 
-void pressure_leave(struct pressure_gate *gate, uint64_t bytes, uint64_t cpu_ns, uint64_t now_ns)
+/* Without the time that somebody else had our CPU. */
+static uint64_t get_plain_ns(const struct pressure_gate *gate, uint64_t took_ns)
+{
+	uint64_t base_ns = gate->bases[gate->base].base_ns;
+	return base_ns > 0 ? MIN(took_ns, base_ns * STRANGE_TIMES) : took_ns;
+}
+
+void pressure_leave(struct pressure_gate *gate, uint64_t bytes, uint64_t took_ns, uint64_t now_ns)
 {
 	struct pressure_rules *rules = gate->rules;
 	if (!atomic_load_explicit(&rules->is_scavenger, memory_order_relaxed) || bytes != gate->batch_bytes)
@@ -270,12 +282,12 @@ void pressure_leave(struct pressure_gate *gate, uint64_t bytes, uint64_t cpu_ns,
 	/* What outlasted our while alone may have met the others at its end. */
 	bool is_solo_over = gate->solo_until_ns > 0 && now_ns > gate->solo_until_ns;
 	if (gate->is_evidence && !is_solo_over)
-		add_evidence(gate, cpu_ns, now_ns);
+		add_evidence(gate, took_ns, now_ns);
 	unsigned factor = pressure_get_backoff(rules);
 	if (atomic_load_explicit(gate->level, memory_order_relaxed) != gate->idle)
 		factor = MIN(factor, PRESSURE_BACKOFF_REFILL_MAX);
 	if (gate->solo_until_ns == 0 || is_solo_over)
-		gate->not_before_ns = now_ns + factor * cpu_ns;
+		gate->not_before_ns = now_ns + factor * get_plain_ns(gate, took_ns);
 }
 
 static bool must_stop(const struct pressure_gate *gate)
@@ -333,7 +345,6 @@ bool pressure_wait(struct pressure_gate *gate, uint64_t bytes)
 			 start_ns = pressure_get_start(gate, bytes, now_ns);
 		if (start_ns == 0) {
 			pressure_enter(gate, now_ns);
-			gate->start_cpu_ns = clock_get_ns(CLOCK_THREAD_CPUTIME_ID);
 			return true;
 		}
 		if (gate->rest)
@@ -344,14 +355,12 @@ bool pressure_wait(struct pressure_gate *gate, uint64_t bytes)
 	}
 }
 
-void pressure_count(struct pressure_gate *gate, uint64_t bytes)
+void pressure_count(struct pressure_gate *gate, uint64_t bytes, uint64_t now_ns)
 {
 	struct pressure_rules *rules = gate->rules;
 	if (!rules)
 		return;
-	/* Not the time of the clock: what else ran on this CPU meanwhile says nothing of the bus. */
-	uint64_t cpu_ns = clock_get_ns(CLOCK_THREAD_CPUTIME_ID) - gate->start_cpu_ns;
-	pressure_leave(gate, bytes, cpu_ns, clock_get_ns(CLOCK_MONOTONIC));
+	pressure_leave(gate, bytes, now_ns - gate->start_ns, now_ns);
 	atomic_fetch_add_explicit(&rules->bytes, bytes, memory_order_relaxed);
 	atomic_fetch_add_explicit(&rules->batches, 1, memory_order_relaxed);
 }

@@ -10,8 +10,8 @@
  *   off         nothing is touched, by nobody
  *   paused      PSI says that others wait for CPU or memory; urgent work goes on
  *   rate        a token bucket for all workers of the node together (GCRA); urgent work takes no tokens
- *   scavenger   a batch that takes clearly more CPU time than it should says that somebody else needs the
- * memory bus: back off, as LEDBAT does for networks; urgent work does not
+ *   scavenger   batches that take clearly longer than they should say that somebody else needs the memory
+ * bus: back off, as LEDBAT does for networks; urgent work does not
  *
  * The rules of time are pure functions over the shared page: time is passed in.
  */
@@ -42,7 +42,7 @@ struct pressure_rules {
 	_Atomic uint64_t confirmed;     /* kind and calibrated time that one of them came near to */
 	_Atomic uint64_t bytes;         /* touched since the page was made */
 	_Atomic uint64_t batches;
-	_Atomic uint64_t batch_ns; /* CPU time of the last full batch the scavenger looked at */
+	_Atomic uint64_t batch_ns; /* time of the last full batch the scavenger looked at */
 	_Atomic uint64_t base_ns;  /* what it should have been */
 };
 
@@ -77,7 +77,7 @@ struct pressure_gate {
 
 	uint64_t slot_ns, slot_rate; /* reserved in the bucket; 0: none */
 	uint64_t not_before_ns;      /* scavenger */
-	uint64_t start_ns, start_cpu_ns;
+	uint64_t start_ns;
 	uint64_t solo_until_ns; /* ours; 0: none */
 	bool is_evidence;       /* of the batch under way: nobody of ours is on the bus */
 	uint64_t samples[PRESSURE_SAMPLES];
@@ -86,7 +86,7 @@ struct pressure_gate {
 
 /*
  * A job begins. `key` tells kinds of batches apart (operation, method, page size), batch_bytes is a full
- * batch, base_ns the CPU time it takes when nobody disturbs (0: not known, the gate learns it).
+ * batch, base_ns the time it takes when nobody disturbs (0: not known, the gate learns it).
  */
 void pressure_begin(
 	struct pressure_gate *gate, uint64_t job, uint64_t key, uint64_t batch_bytes, uint64_t base_ns);
@@ -94,7 +94,7 @@ void pressure_begin(
 /* Between two batches, before one of `bytes`: waits as long as the rules say. True: go on; false: stop. */
 MUST_CHECK bool pressure_wait(struct pressure_gate *gate, uint64_t bytes);
 /* The batch that pressure_wait() let pass is done. */
-void pressure_count(struct pressure_gate *gate, uint64_t bytes);
+void pressure_count(struct pressure_gate *gate, uint64_t bytes, uint64_t now_ns);
 
 /* hpzd: something in the rules, or a stop or level of a worker of this node, has changed. */
 void pressure_bump(struct pressure_rules *rules);
@@ -115,9 +115,9 @@ uint64_t pressure_take_slot(
  */
 uint64_t pressure_get_start(struct pressure_gate *gate, uint64_t bytes, uint64_t now_ns);
 
-/* A batch begins, because pressure_get_start() said 0; and it is over and took so much CPU time. */
+/* A batch begins, because pressure_get_start() said 0; and it is over and took so long. */
 void pressure_enter(struct pressure_gate *gate, uint64_t now_ns);
-void pressure_leave(struct pressure_gate *gate, uint64_t bytes, uint64_t cpu_ns, uint64_t now_ns);
+void pressure_leave(struct pressure_gate *gate, uint64_t bytes, uint64_t took_ns, uint64_t now_ns);
 
 /*
  * Sleeps of so many batch times between two batches; 0: nobody disturbs. Below the low watermark no more than

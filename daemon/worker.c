@@ -96,7 +96,7 @@ static void count_batch(struct worker_control *control, uint64_t bytes)
 	atomic_fetch_add_explicit(&control->batches, 1, memory_order_relaxed);
 	atomic_store_explicit(&control->last_batch_ns, now_ns - gate.start_ns, memory_order_relaxed);
 	count_rate(control, bytes, now_ns);
-	pressure_count(&gate, bytes);
+	pressure_count(&gate, bytes, now_ns);
 }
 
 /* ---- memory that is not there ---- */
@@ -459,7 +459,8 @@ static int calibrate_window(
 
 struct sustained {
 	const struct zero_method *method;
-	uint64_t cpu_ns, batches;
+	uint64_t took_ns[WORKER_SUSTAINED_BYTES / WORKER_CLEAR_BATCH];
+	size_t count;
 };
 
 static int sustain_window(
@@ -467,32 +468,40 @@ static int sustain_window(
 {
 	struct sustained *sustained = user;
 	for (uint64_t at = 0; at + WORKER_CLEAR_BATCH <= bytes; at += WORKER_CLEAR_BATCH) {
-		uint64_t start_ns = clock_get_ns(CLOCK_THREAD_CPUTIME_ID);
+		if (sustained->count == ARRAY_SIZE(sustained->took_ns))
+			break;
+		uint64_t start_ns = clock_get_ns(CLOCK_MONOTONIC);
 		sustained->method->clear(start + at, WORKER_CLEAR_BATCH);
 		zero_fence();
-		sustained->cpu_ns += clock_get_ns(CLOCK_THREAD_CPUTIME_ID) - start_ns;
-		sustained->batches++;
+		sustained->took_ns[sustained->count++] = clock_get_ns(CLOCK_MONOTONIC) - start_ns;
 	}
 	return 0;
 }
 
+static int compare_times(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+	return (x > y) - (x < y);
+}
+
 /*
- * What a batch takes in the long run. Memory that fits into the last cache, and be it 256 MiB of it, is
- * cleared three times as fast as work ever is (74 against 22 GB/s): the scavenger would take that for the
- * truth.
+ * What a batch takes in the long run, which is longer than one in memory that fits the last cache: the
+ * scavenger would take that for the truth. The median: somebody else may have had our CPU during some.
  */
 static int measure_base(const struct worker_job *job, int fd, struct worker_done *done)
 {
 	uint64_t total = job->length * job->page_size, window = MAX(job->page_size, WINDOW_BYTES);
-	struct sustained sustained = {&zero_methods[done->method], 0, 0};
+	struct sustained sustained = {.method = &zero_methods[done->method]};
 	int r = 0;
 	if (total < WORKER_SUSTAINED_BYTES)
 		return 0;
 	for (uint64_t at = 0; r == 0 && at < WORKER_SUSTAINED_BYTES; at += window)
 		r = look_at_window(job, fd, at, MIN(window, total - at), sustain_window, &sustained, done);
-	if (r == 0 && sustained.batches > 0)
-		done->base_ns = sustained.cpu_ns / sustained.batches;
-	return r;
+	if (r < 0 || sustained.count == 0)
+		return r;
+	qsort(sustained.took_ns, sustained.count, sizeof sustained.took_ns[0], compare_times);
+	done->base_ns = sustained.took_ns[sustained.count / 2];
+	return 0;
 }
 
 /* Leaves dirt behind: the segment lies in dirty/ and is cleared afterwards. */

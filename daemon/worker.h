@@ -68,7 +68,7 @@ struct worker_job {
 	uint64_t part_bytes;   /* CLEAR: 0: to the end */
 	uint64_t resume;       /* FILL, CLEAR, VERIFY: up to where an earlier try of this very job was done */
 	uint64_t sample;       /* VERIFY: bytes of which one cache line is read; 0: every byte */
-	uint64_t base_ns;      /* CLEAR: CPU time of an undisturbed batch; 0: not known */
+	uint64_t base_ns;      /* CLEAR: time of an undisturbed batch; 0: not known */
 	uint64_t dev, ino;
 	uint32_t links;           /* SHIELD, UNLINK: links under hpz-out/<token> to remove */
 	uint32_t max_links;       /* SHIELD, PROBE: names the file may have; more are somebody else's */
@@ -106,7 +106,7 @@ struct worker_done {
 	uint32_t holder_count;
 	uint32_t is_partial; /* HOLDERS: more may follow */
 	struct worker_holder holders[WORKER_HOLDERS_MAX];
-	uint64_t base_ns; /* CALIBRATE: CPU time of a batch of `method` in the long run; 0: not measured */
+	uint64_t base_ns; /* CALIBRATE: time of a batch of `method` in the long run; 0: not measured */
 	uint64_t batch_ns[ZERO_METHODS_MAX];
 	double gb_per_s[ZERO_METHODS_MAX]; /* 0: not usable */
 };

@@ -431,7 +431,7 @@ static void test_time(void **state)
 	pressure_begin(&gates[0], 5, 77, BATCH, 0);
 	assert_true(pressure_wait(&gates[0], BATCH));
 	assert_true(clock_get_ns(CLOCK_MONOTONIC) >= until_ns);
-	pressure_count(&gates[0], BATCH);
+	pressure_count(&gates[0], BATCH, clock_get_ns(CLOCK_MONOTONIC));
 	assert_int_equal(rules.bytes, BATCH);
 	assert_int_equal(rules.batches, 1);
 }

@@ -783,7 +783,7 @@ static void test_method(void **state)
 	work_set_method(&harness.reconcile.work, "auto");
 	assert_string_equal(reconcile_get_method(&harness.reconcile), best);
 	/* One that does not work here: the best that does. */
-	harness.reconcile.work.calibrations[0].done.gb_per_s[zero_method_count - 1] = 0;
+	harness.reconcile.work.calibrations[0].done.gb_per_s[zero_find_method("memset") - zero_methods] = 0;
 	work_set_method(&harness.reconcile.work, "memset");
 	assert_string_equal(reconcile_get_method(&harness.reconcile), best);
 	harness.reconcile.work.calibrations[0].done.error = -ENOTSUP;
