@@ -249,7 +249,6 @@ static struct orphan *make_announced(
 	orphan->asked = lease->asked;
 	orphan->granted_boot_ns = lease->granted_boot_ns;
 	orphan->pages = segment->allocated;
-	orphan->is_announced = true;
 	list_append(&orphans->announced, &orphan->link);
 	return orphan;
 }
@@ -280,7 +279,6 @@ void orphan_add_take(struct orphans *orphans, const struct lease *lease, const s
 		return;
 	}
 	list_remove(&orphan->link);
-	orphan->is_announced = false;
 	orphan->pages = seen->allocated;
 	orphan->reason = seen->proof.reason;
 	orphan->fd = fd;

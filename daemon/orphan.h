@@ -41,7 +41,6 @@ struct orphan {
 
 	int fd;                               /* -1: announced, or of an hpzd that is gone */
 	bool is_recovered;                    /* of an hpzd that is gone: cannot be looked at */
-	bool is_announced;                    /* its name is not gone yet, as far as we know */
 	uint64_t unseen[ORPHAN_UNSEEN_LOOKS]; /* of an hpzd that is gone: what the kernel counted, last first
 					       */
 	uint64_t born_ns, due_ns;             /* CLOCK_MONOTONIC */
