@@ -12,6 +12,7 @@
 
 struct harness harness;
 const struct host *harness_host;
+const char *harness_mount;
 void (*harness_before_look)(void);
 
 static const struct host *get_host(void)
@@ -56,7 +57,7 @@ static void on_checked(void *user)
 static void know_facts(void)
 {
 	const struct journal_facts facts = {
-		.size = sizeof facts, .page_size = STORE_PAGE, .unlinked_names = 1};
+		.size = sizeof facts, .page_size = get_host()->page_sizes[0], .unlinked_names = 1};
 	prover_read_record(harness.prover, JOURNAL_FACTS, &facts, sizeof facts);
 }
 
@@ -139,9 +140,21 @@ void harness_close(void)
 
 /* ---- a pool ---- */
 
+static struct segment_store *open_store(uint64_t page_size)
+{
+	struct segment_store *store = NULL;
+	const char *why = "";
+
+	if (!harness_mount)
+		return store_open(harness.dir);
+	if (segment_open_store(harness_mount, page_size, 0, &store, &why) < 0)
+		fail_msg("%s %s", harness_mount, why);
+	return store;
+}
+
 struct pool *harness_add_pool(const struct config_pool *config)
 {
-	struct segment_store *store = store_open(harness.dir);
+	struct segment_store *store = open_store(config->page_size);
 	struct pool *pool = NULL;
 	char error[256];
 
@@ -159,7 +172,7 @@ void harness_put_clean(struct pool *pool, unsigned count, uint64_t pages)
 		struct pool_segment *segment;
 		int fd;
 		assert_int_equal(pool_create(pool, pages, &segment, &fd), 0);
-		assert_int_equal(fallocate(fd, 0, 0, (off_t)(pages * STORE_PAGE)), 0);
+		assert_int_equal(fallocate(fd, 0, 0, (off_t)(pages * pool->config.page_size)), 0);
 		close(fd);
 		assert_int_equal(pool_publish(segment), 0);
 	}

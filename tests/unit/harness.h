@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * harness.h - hpzd without its main(): requests and all rooms below them on a loop of the test's own, with no
- * pool, or with one on tmpfs whose pages of 4096 bytes are filled by hand; and clients that speak raw bytes.
- * Workers are real (HPZ_TEST_HPZD), but get no job but the calibration unless harness_release() is called.
+ * pool, or with one on tmpfs (or a hugetlbfs mount) whose pages of 4096 bytes are filled by hand; and clients
+ * that speak raw bytes. Workers are real (HPZ_TEST_HPZD), but get no job unless harness_release() is called.
  */
 #ifndef HPZ_TEST_HARNESS_H
 #define HPZ_TEST_HARNESS_H
@@ -31,6 +31,8 @@ extern struct harness harness;
 
 /* Set before harness_open(): another machine than store_get_host()'s; NULL: that one. */
 extern const struct host *harness_host;
+/* Set before harness_open(): a hugetlbfs mount that the pool's files are on; NULL: a directory on tmpfs. */
+extern const char *harness_mount;
 /* Set at any time: called before each look at the pools. */
 extern void (*harness_before_look)(void);
 

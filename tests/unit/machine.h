@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * machine.h - a machine of the test's own with one node and pages of 4096 bytes: its counters are files that
- * the test writes. Set before harness_open(), so that hpzd runs on it.
+ * machine.h - a machine of the test's own with one node and pages of 4096 bytes (or MACHINE_PAGE): its
+ * counters are files that the test writes. Set before harness_open(), so that hpzd runs on it.
  */
 #ifndef HPZ_TEST_MACHINE_H
 #define HPZ_TEST_MACHINE_H
@@ -10,8 +10,11 @@
 
 #include <inttypes.h>
 
-#define MACHINE_BOOT_ID  "01234567-89ab-cdef-0123-456789abcdef" /* the harness's journal has it, too */
-#define MACHINE_COUNTERS "sys/kernel/mm/hugepages/hugepages-4kB/"
+#define MACHINE_BOOT_ID "01234567-89ab-cdef-0123-456789abcdef" /* the harness's journal has it, too */
+#ifndef MACHINE_PAGE
+#define MACHINE_PAGE "4kB"
+#endif
+#define MACHINE_COUNTERS "sys/kernel/mm/hugepages/hugepages-" MACHINE_PAGE "/"
 
 struct machine {
 	char root[TEMP_PATH];
