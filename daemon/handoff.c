@@ -662,6 +662,14 @@ static void equip(const struct handoff_lease *hl, struct crew_job *job, const st
 	}
 }
 
+/* Nothing of hpzd's or the kernel's to do it with: another time. */
+static void return_later(struct handoff_lease *hl, int error)
+{
+	say_if_it_lasts(hl, "its memory cannot be taken back", error);
+	hl->attempts++;
+	set_timer(hl, NEXT_RETURN, RETRY_ERROR_MS);
+}
+
 /*
  * It is not reused, or not waited for: a helper removes its links and its name. `can_tell`: whether somebody
  * holds it; then a descriptor of ours stays until that is over.
@@ -670,8 +678,12 @@ static void give_to_kernel(struct handoff_lease *hl, size_t index, bool can_tell
 {
 	struct pool_segment *segment = hl->lease->segments[index];
 	pool_refresh(segment);
-	/* Somebody's file lease is in the way: that is holding it, and all that can be told. */
 	int fd = can_tell ? pool_open_segment(segment) : -1;
+	/* Somebody's file lease is in the way: that is holding it, and all that can be told. */
+	if (can_tell && fd < 0 && fd != -EWOULDBLOCK && fd != -ENOENT) {
+		return_later(hl, fd);
+		return;
+	}
 	int copy = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 3) : -1;
 	struct crew_job *job = new_segment_job(hl, index, WORKER_UNLINK, copy, on_unlinked);
 	int names = job ? fcntl(segment->pool->dirs.fds[SEGMENT_LEASED], F_DUPFD_CLOEXEC, 3) : -1;
@@ -925,10 +937,11 @@ static void look(struct handoff_lease *hl)
 	int dir = fd >= 0 ? fcntl(segment->pool->store->out_fd, F_DUPFD_CLOEXEC, 3) : -1;
 	struct crew_job *job = dir >= 0 ? new_segment_job(hl, index, WORKER_SHIELD, fd, on_shielded) : NULL;
 	if (!job) {
+		int error = fd < 0 ? fd : dir < 0 ? -errno : -ENOMEM;
 		if (dir < 0)
 			close_fd(fd);
 		close_fd(dir);
-		set_timer(hl, NEXT_RETURN, RETRY_ERROR_MS);
+		return_later(hl, error);
 		return;
 	}
 	job->fds[WORKER_FD_DIR] = dir;
@@ -1047,6 +1060,8 @@ void handoff_trim(struct handoff *handoff, struct pool_segment *segment)
 	int fd = pool_open_segment(segment);
 	struct crew_job *job = fd >= 0 ? crew_new_job(WORKER_HELPER, WORKER_TRIM) : NULL;
 	if (!job) {
+		log_warning("segment %" PRIu64 ": its tail cannot be given back: %s", segment->id,
+			strerror(fd < 0 ? -fd : ENOMEM));
 		close_fd(fd);
 		watch_again(hl);
 		return; /* costs the pages, nothing else */
