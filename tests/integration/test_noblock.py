@@ -27,6 +27,7 @@ SEGMENTS_PAGES, POOL_PAGES = 24, 192
 # A loop that waits for a holder is slower by thousands; on a machine with two busy CPUs p99 alone varies by several, and a
 # slice of time that somebody else has is no such wait.
 RATIO, SLICE_NS = 25, 400_000
+STOP_MAX_S = 4  # a client that connects waits 5 s for the greeting
 TENANT = 61001
 
 
@@ -60,6 +61,10 @@ class Block:
             self.process.kill()
             self.process.wait()
         self.process.stdout.close()
+
+
+class TooBusy(Exception):
+    """Nothing can be measured now."""
 
 
 class Stops:
@@ -114,6 +119,7 @@ class NoBlock(HpzTest):
                 if quiet:
                     quiet.end()
             self.wait_stock()
+            self.without = without
             attack = start()
             try:
                 beside = self.measure()
@@ -161,12 +167,22 @@ class NoBlock(HpzTest):
                 self.compare(f"{kind}, returning", start, lambda: Busy(6))
 
     def test_the_limit_can_fail(self):
-        """An hpzd that waits, three times as long as it may on a machine as busy as this one, is seen by what is measured."""
-        self.wait_stock()
-        longest_ns = max(SLICE_NS, *self.measure().values())
-        with self.assertRaisesRegex(AssertionError, "others wait"):
-            self.compare("an hpzd that is stopped now and then",
-                         lambda: Stops(self.service.get_pid(), 3 * RATIO * longest_ns / 1e9), pairs=1)
+        """An hpzd that waits, half as long again as it may on a machine as busy as this one, is seen by what is measured."""
+        def start():
+            may_s = RATIO * max(self.without["lease"], SLICE_NS) / 1e9
+            if may_s > STOP_MAX_S / 1.5:
+                raise TooBusy
+            return Stops(self.service.get_pid(), 1.5 * may_s)
+
+        def fails():
+            """False: the machine is so busy that clients give up before hpzd is late."""
+            try:
+                with self.assertRaisesRegex(AssertionError, "others wait"):
+                    self.compare("an hpzd that is stopped now and then", start, pairs=1)
+            except TooBusy:
+                return False
+            return True
+        wait_until("a moment comes in which a round takes no tenth of a second", fails, 300)
 
     def hold_directory(self, kind):
         """The lock of a hand-over directory is held for good: only a helper waits for it."""
