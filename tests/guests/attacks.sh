@@ -119,6 +119,7 @@ if [ -n "$races" ]; then
 	i=0
 	while [ $((i += 1)) -le "$races" ]; do
 		for name in "late mapper by path" "pin during the proof" "chmod spinner"; do run_attack "$name"; done
+		say "race $i of $races after $(cut -d. -f1 /proc/uptime) s"
 	done
 	say "races $races, in $late of them somebody was let in before the shields and came after them"
 else
