@@ -233,6 +233,22 @@ class Faults(HpzTest):
     def test_for_a_while(self):
         self.run_all("1-")
 
+    def test_return_without_descriptors(self):
+        """Memory that cannot even be looked at stays returning, says why, and is back when it can."""
+        for need in (PLAIN, NEVER):
+            with self.subTest(need):
+                self.prepare(need)
+                log = len(self.service.get_log())
+                with Hold("--size", 6 * MIB, "--unbound", "--label", "tried") as holder:
+                    self.fault.set("open leased hpzd 1- EMFILE")
+                    holder.call("release")
+                    said = re.compile(RETURNING.removeprefix("log: ").replace("{}", re.escape(os.strerror(errno.EMFILE))))
+                    wait_until("it is said", lambda log=log, said=said: said.search(self.service.get_log(log)))
+                    self.assertEqual(self.get_lease(holder.id)["state"], "returning")
+                    self.fault.clear()
+                self.wait_ended(holder.id)
+                self.wait_clean()
+
     def test_at_start(self):
         """A journal that cannot be compacted is one that grows: hpzd serves all the same."""
         for fault in FAULTS:
