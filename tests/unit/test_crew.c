@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 
 #define PAGE    ((uint64_t)4096)
-#define SECONDS 20 /* for anything to happen, on a busy machine */
+#define SECONDS 60 /* for anything to happen, on a busy machine */
 #define ANSWERS 300
 
 static uv_loop_t loop;
