@@ -33,6 +33,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
+#include "cgroup.h"
 #include "crew.h"
 #include "crew_rules.h"
 #include "frame.h"
@@ -83,6 +84,7 @@ struct crew {
 	struct list workers;
 	struct list nodes;
 	struct list helper_queue;
+	struct cgroup *cgroup;   /* NULL: no systemd started us */
 	const struct host *host; /* NULL until the rules are set */
 	struct config_clear clear;
 	struct pressure_psi psi_cpu, psi_memory;
@@ -126,6 +128,21 @@ static void bump(struct crew_worker *worker)
 		pressure_bump(worker->rules);
 }
 
+/* What the node's workers do has changed: their cgroup's weight follows. */
+static void tell_cgroup(const struct crew_worker *changed)
+{
+	struct crew *crew = changed->crew;
+	int highest = CGROUP_AT_REST;
+	if (!changed->rules)
+		return;
+	LIST_FOR_EACH (pos, &crew->workers) {
+		const struct crew_worker *worker = CONTAINER_OF(pos, struct crew_worker, link);
+		if (worker->rules == changed->rules && worker->job)
+			highest = MAX(highest, (int)worker->level);
+	}
+	cgroup_set_level(crew->cgroup, changed->node, highest);
+}
+
 static void apply_level(struct crew_worker *worker, enum worker_level level)
 {
 	if (worker->role != WORKER_MEMORY || worker->level == level || worker->has_exited)
@@ -134,6 +151,7 @@ static void apply_level(struct crew_worker *worker, enum worker_level level)
 	atomic_store(&worker->control->level, (uint32_t)level);
 	crew_rules_set_class(worker->process.pid, level);
 	bump(worker);
+	tell_cgroup(worker);
 }
 
 /* ---- pressure ---- */
@@ -418,6 +436,7 @@ static void finish_job(struct crew_worker *worker, const struct worker_done *don
 	worker->job = NULL;
 	if (worker->rules)
 		atomic_fetch_sub(&worker->rules->workers, 1);
+	tell_cgroup(worker);
 	uv_timer_stop(&worker->deadline);
 	answer(job, done);
 }
@@ -459,6 +478,8 @@ static void on_exit_worker(uv_process_t *process, int64_t status, int signal_num
 	struct crew *crew = worker->crew;
 	worker->has_exited = true;
 	crew->worker_count--;
+	if (worker->rules)
+		cgroup_leave(crew->cgroup, worker->node, process->pid);
 	/* What it said before it died counts. */
 	on_answer(&worker->poll, 0, UV_READABLE);
 	bool is_expected = worker->was_killed || crew->is_stopping;
@@ -636,8 +657,10 @@ static struct crew_worker *start_worker(
 		return NULL;
 	}
 	crew->worker_count++;
-	if (node)
+	if (node) {
 		crew_rules_place(&node->rules, worker->process.pid);
+		cgroup_join(crew->cgroup, node->node, worker->process.pid);
+	}
 	note_worker(crew, worker);
 	uv_poll_start(&worker->poll, UV_READABLE, on_answer);
 	return worker;
@@ -678,6 +701,7 @@ static bool give(struct crew_worker *worker, struct crew_job *job)
 	worker->job = job;
 	if (worker->rules) {
 		atomic_fetch_add(&worker->rules->workers, 1);
+		tell_cgroup(worker);
 		start_psi(worker->crew);
 	}
 	if (job->deadline_ms > 0)
@@ -863,8 +887,11 @@ static void go_on_stopping(struct crew *crew)
 	}
 	if (!uv_is_closing((uv_handle_t *)&crew->psi_timer))
 		uv_close((uv_handle_t *)&crew->psi_timer, NULL);
-	if (list_is_empty(&crew->workers) && !uv_is_closing((uv_handle_t *)&crew->timer))
+	if (list_is_empty(&crew->workers) && !uv_is_closing((uv_handle_t *)&crew->timer)) {
+		cgroup_close(crew->cgroup);
+		crew->cgroup = NULL;
 		uv_close((uv_handle_t *)&crew->timer, on_timer_closed);
+	}
 }
 
 static void dispatch_once(struct crew *crew)
@@ -945,6 +972,16 @@ void crew_set_hold(struct crew *crew, bool is_held)
 
 /* ---- the rest ---- */
 
+static void open_cgroup(struct crew *crew)
+{
+	_cleanup_free_ char *unit = cgroup_find_unit();
+	if (!unit)
+		return;
+	int r = cgroup_open(crew->loop, unit, cgroup_buses, CGROUP_BUSES, &crew->cgroup);
+	if (r < 0)
+		log_warning("workers get no cgroup of their own: %s", strerror(-r));
+}
+
 int crew_init(uv_loop_t *loop, const char *program, struct crew **ret_crew)
 {
 	struct crew *crew = calloc(1, sizeof *crew);
@@ -958,6 +995,7 @@ int crew_init(uv_loop_t *loop, const char *program, struct crew **ret_crew)
 	list_init(&crew->helper_queue);
 	uv_timer_init(loop, &crew->timer);
 	uv_timer_init(loop, &crew->psi_timer);
+	open_cgroup(crew);
 	*ret_crew = crew;
 	return 0;
 }

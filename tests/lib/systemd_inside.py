@@ -8,11 +8,12 @@ from pathlib import Path
 
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 from hpztest.case import run_tests  # noqa: E402
-from hpztest.client import Hold, get_leases, get_pool, get_status, hpzctl, wait_until  # noqa: E402
+from hpztest.client import Hold, get_leases, get_pool, get_status, hpzctl, hpzctl_json, wait_until  # noqa: E402
 from hpztest.host import MIB  # noqa: E402
 
-SIZE = 8 * MIB
+SIZE, LARGEST = 8 * MIB, 16 * MIB
 MOUNT = Path("/var/lib/hpz/2M")
+SLICE, SCOPE = "hpz.slice", "hpz-workers-node0.scope"
 EXPOSURE_MAX = 25  # tenths; what the unit costs in `systemd-analyze security`
 
 
@@ -23,8 +24,33 @@ def run(*command, check=True):
     return done
 
 
-def get_property(name):
-    return run("systemctl", "show", "--value", "-p", name, "hpzd.service").stdout.strip()
+def get_property(name, unit="hpzd.service"):
+    return run("systemctl", "show", "--value", "-p", name, unit).stdout.strip()
+
+
+def get_log():
+    return run("journalctl", "-u", "hpzd", "--no-pager", "-o", "cat", check=False).stdout
+
+
+def get_cgroup(pid):
+    """Below the box's own root; None: the process is gone."""
+    try:
+        lines = Path(f"/proc/{pid}/cgroup").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    return next(line[3:] for line in lines if line.startswith("0::"))
+
+
+def find_processes(name):
+    """By the name a worker gives itself."""
+    found = []
+    for comm in Path("/proc").glob("[0-9]*/comm"):
+        try:
+            if comm.read_text(encoding="utf-8").strip() == name:
+                found.append(int(comm.parent.name))
+        except OSError:
+            pass
+    return found
 
 
 class Systemd(unittest.TestCase):
@@ -62,7 +88,7 @@ class Systemd(unittest.TestCase):
         wait_until("the lease ends", lambda: not get_leases())
 
     def test_1_units_are_good(self):
-        units = ["hpzd.service", "hpzd.socket", "var-lib-hpz-2M.mount"]
+        units = ["hpzd.service", "hpzd.socket", "hpz.slice", "var-lib-hpz-2M.mount"]
         done = run("systemd-analyze", "verify", "--man=no", *units)
         self.assertEqual(done.stdout + done.stderr, "")
         run("systemd-analyze", "security", "--no-pager", f"--threshold={EXPOSURE_MAX}", "hpzd.service")
@@ -74,7 +100,7 @@ class Systemd(unittest.TestCase):
         self.assertEqual(status["proof"], os.environ.get("HPZ_PROOF", "bpf"))
         self.assertTrue(status["method"])
         self.assertGreater(status["pools"][0]["kernel"]["nr"], 0)
-        log = run("journalctl", "-u", "hpzd", "--no-pager", "-o", "cat", check=False).stdout
+        log = get_log()
         for word in ("ermitted", "denied", "cannot"):
             self.assertNotIn(word, log)
 
@@ -108,8 +134,131 @@ class Systemd(unittest.TestCase):
     def test_6_reload(self):
         pid = get_property("MainPID")
         run("systemctl", "reload", "hpzd.service")
-        wait_until("it says so", lambda: "reloaded" in run("journalctl", "-u", "hpzd", "--no-pager", "-o", "cat").stdout)
+        wait_until("it says so", lambda: "reloaded" in get_log())
         self.assertEqual(get_property("MainPID"), pid)
+
+    # ---- the workers' cgroup ----
+    # The box's cgroup mount has no cpu controller: that the units have the weights is seen here, not what these do.
+
+    def hold_work(self, **rules):
+        """A segment is dirty, and a worker has the job but may not begin."""
+        wait_until("nobody is in the way", lambda: not get_leases())
+        hpzctl("wait", "--timeout", 60)
+        self.addCleanup(run, "systemctl", "reload", "hpzd.service", check=False)
+        hpzctl("set", "enabled=no", *[f"{key}={value}" for key, value in rules.items()])
+        hpzctl("release", hpzctl_json("lease", LARGEST, "--path")["id"])
+        wait_until("the memory is back", lambda: not get_leases())
+        wait_until("a worker is there", lambda: find_processes("hpzd-memory"))
+
+    def finish_work(self):
+        hpzctl("set", "enabled=yes")
+        hpzctl("wait", "--timeout", 60)
+        self.assertEqual(get_pool()["clean"], get_pool()["target"])
+
+    def are_workers_in(self, cgroup):
+        pids = find_processes("hpzd-memory")
+        return pids and all(get_cgroup(pid) == cgroup for pid in pids)
+
+    def wait_weight(self, weight):
+        for unit in (SLICE, SCOPE):
+            wait_until(f"the weight of {unit} is {weight}", lambda unit=unit: get_property("CPUWeight", unit) == weight)
+
+    def check_units(self):
+        wait_until("the workers are in their scope", lambda: self.are_workers_in(f"/{SLICE}/{SCOPE}"))
+        for pid in (get_property("MainPID"), *find_processes("hpzd-helper")):
+            self.assertIn(get_cgroup(pid), ("/system.slice/hpzd.service", None))
+
+    def test_6a_weight_follows_the_work(self):
+        """Refill below the low watermark, idle above it, urgent while somebody waits."""
+        self.hold_work(high=100, low=99)
+        self.check_units()
+        self.wait_weight("50")
+        hpzctl("set", "low=1", "high=2")
+        self.wait_weight("idle")
+        # One of the two segments of this size is dirty, the other one is taken.
+        hpzctl("lease", LARGEST, "--path")
+        with subprocess.Popen([f"{os.environ['HPZ_BUILD']}/client/hpzctl", "lease", str(LARGEST), "--path", "--wait", "60"],
+                              stdout=subprocess.DEVNULL) as waiting:
+            try:
+                self.wait_weight("100")
+                self.assertIsNone(waiting.poll())
+                hpzctl("set", "enabled=yes")
+                self.assertEqual(waiting.wait(60), 0)
+            finally:
+                waiting.kill()
+                hpzctl("set", "enabled=yes")
+                for lease in get_leases():
+                    hpzctl("release", lease["id"])
+        self.finish_work()
+        self.assertNotIn("no cgroup of their own", get_log())
+
+    def test_6b_sigkill_with_a_worker_at_work(self):
+        """It dies with hpzd, though it is in no group of the service; the next one's is put where it was."""
+        self.hold_work(high=100, low=99)
+        self.check_units()
+        main, workers = get_property("MainPID"), find_processes("hpzd-memory")
+        run("systemctl", "kill", "-s", "SIGKILL", "hpzd.service")
+        wait_until("systemd starts it again", lambda: get_property("ActiveState") == "active"
+                   and get_property("MainPID") not in ("0", main))
+        wait_until("the workers are gone", lambda: not set(workers) & set(find_processes("hpzd-memory")))
+        self.hold_work(high=100, low=99)
+        self.check_units()
+        self.wait_weight("50")
+        self.finish_work()
+
+    def test_6c_scope_ends_with_its_workers(self):
+        self.hold_work()
+        self.check_units()
+        run("systemctl", "stop", "hpzd.service")
+        wait_until("the scope is gone", lambda: get_property("LoadState", SCOPE) == "not-found")
+        self.assertEqual(find_processes("hpzd-memory"), [])
+
+    def test_6c_somebody_is_left_in_the_scope(self):
+        """A worker of the last hpzd that cannot die holds it: the next one's join."""
+        run("systemctl", "stop", "hpzd.service")
+        with subprocess.Popen(["systemd-run", "--scope", f"--unit={SCOPE}", f"--slice={SLICE}", "-p", "Delegate=cpu", "sleep", "300"],
+                              stderr=subprocess.DEVNULL) as left:
+            try:
+                wait_until("it is there", lambda: get_cgroup(left.pid) == f"/{SLICE}/{SCOPE}")
+                run("systemctl", "start", "hpzd.service")
+                hpzctl("wait", "--timeout", 60)
+                self.hold_work(high=100, low=99)
+                self.check_units()
+                self.wait_weight("50")
+                self.finish_work()
+                self.assertIsNone(left.poll())
+            finally:
+                left.kill()
+
+    def test_6d_without_a_system_bus(self):
+        """Then over systemd's own socket."""
+        self.addCleanup(run, "systemctl", "start", "dbus.socket", check=False)
+        run("systemctl", "stop", "dbus.socket", "dbus.service", check=False)
+        Path("/run/dbus/system_bus_socket").unlink(missing_ok=True)
+        run("systemctl", "restart", "hpzd.service")
+        self.hold_work(high=100, low=99)
+        self.check_units()
+        self.wait_weight("50")
+        self.finish_work()
+
+    def test_6e_without_any_bus(self):
+        """Work goes on where the workers are; the log says so once."""
+        drop_in = Path("/run/systemd/system/hpzd.service.d/no-bus.conf")
+        drop_in.parent.mkdir(exist_ok=True)
+        drop_in.write_text("[Service]\nInaccessiblePaths=-/run/dbus /run/systemd/private\n", encoding="ascii")
+        self.addCleanup(run, "systemctl", "restart", "hpzd.service")
+        self.addCleanup(run, "systemctl", "daemon-reload")
+        self.addCleanup(drop_in.unlink)
+        run("systemctl", "daemon-reload")
+        run("systemctl", "restart", "hpzd.service")
+        before = get_log().count("no cgroup of their own")
+        self.hold_work(high=100, low=99)
+        self.finish_work()
+        wait_until("hpzd says so", lambda: get_log().count("no cgroup of their own") > before)
+        self.hold_work(high=100, low=99)
+        self.assertTrue(self.are_workers_in("/system.slice/hpzd.service"))
+        self.finish_work()
+        self.assertEqual(get_log().count("no cgroup of their own"), before + 1)
 
     def test_7_stop_keeps_memory(self):
         """Stopped: the holder and clean memory stay; a connection to the socket starts it again."""
