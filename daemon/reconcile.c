@@ -579,26 +579,6 @@ bool reconcile_is_idle(const struct pool *pool, const struct lease_table *leases
 	       reconcile_get_returning(pool, leases) == 0;
 }
 
-static void count_filling(struct pool *pool)
-{
-	uint64_t todo = 0, mending = 0;
-	LIST_FOR_EACH (pos, &pool->classes) {
-		struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
-		LIST_FOR_EACH (at, &class->segments[SEGMENT_FILLING]) {
-			struct pool_segment *segment = CONTAINER_OF(at, struct pool_segment, link);
-			pool_refresh(segment);
-			todo += work_get_missing(segment);
-		}
-		LIST_FOR_EACH (at, &class->segments[SEGMENT_DIRTY]) {
-			struct pool_segment *segment = CONTAINER_OF(at, struct pool_segment, link);
-			if (segment->is_busy)
-				mending += work_get_missing(segment);
-		}
-	}
-	pool->filling_todo = todo;
-	pool->mending_todo = mending;
-}
-
 static bool may_raise(const struct reconcile *reconcile, const struct pool *pool)
 {
 	/* A page that a fill or the lesson takes during the look may be counted twice: it is not missing. */
@@ -647,7 +627,7 @@ static void make_plan(struct reconcile *reconcile, struct pool *pool)
 {
 	struct policy_class classes[POOL_CLASSES_MAX];
 	uint64_t holes, grown;
-	count_filling(pool);
+	pool_count_promised(pool, &pool->filling_todo, &pool->mending_todo);
 	int r = host_get_counters(reconcile->host, pool->config.node, pool->config.page_size, &pool->kernel);
 	if (r < 0) {
 		pool->kernel = (struct host_counters){0};
@@ -664,6 +644,7 @@ static void make_plan(struct reconcile *reconcile, struct pool *pool)
 		.classes = classes,
 		.class_count = pool_get_classes(pool, classes),
 		.clean_pages = pool->pages[SEGMENT_CLEAN],
+		.held_pages = pool_get_lengths(pool),
 		.filling_todo_pages = pool->filling_todo,
 		.mending_todo_pages = pool->mending_todo,
 		.kernel_free = pool->kernel.free,
