@@ -110,6 +110,7 @@ static void on_part(struct crew_job *job, const struct worker_done *done, void *
 		if (extend->jobs[i] == job)
 			extend->jobs[i] = NULL;
 	}
+	extend->segment->pool->jobs--;
 	extend->reconcile->work.bytes_filled += done->bytes;
 	if (is_first) {
 		extend->failure = *done;
@@ -213,6 +214,7 @@ int extend_start(struct reconcile *reconcile, struct pool *pool, struct pool_seg
 	}
 	segment->is_busy = true;
 	pool->fill_jobs++;
+	pool->jobs += extend->job_count; /* what is not wanted by anybody waits for them */
 	for (unsigned i = 0; i < extend->job_count; i++)
 		crew_submit(reconcile->crew, extend->jobs[i]);
 	*ret_extend = extend;

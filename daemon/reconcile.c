@@ -1016,6 +1016,7 @@ void reconcile_remove_pool(struct reconcile *reconcile, struct pool *pool)
 
 void reconcile_set_clear(struct reconcile *reconcile, const struct config_clear *clear)
 {
+	reconcile->is_off = !clear->is_enabled;
 	reconcile->low_percent = clear->low_percent;
 	reconcile->high_percent = clear->high_percent;
 	reconcile->work.may_zero_free = clear->is_kernel_zeroing;

@@ -696,7 +696,9 @@ static const char *get_advice(const struct planner_plan *plan)
 	case PLANNER_LID:
 		return "the pool may hold no more: raise its max_pages, end a lease, or wait (a time limit)";
 	case PLANNER_BUSY:
-		return "no memory can be zeroed for it now: wait (a time limit)";
+		return "no memory can be zeroed for it now (hpzctl set enabled=yes, if that is off): wait (a "
+		       "time "
+		       "limit)";
 	case PLANNER_SHORT:
 		return "the kernel has no free pages for the rest: raise nr_hugepages of the node or the "
 		       "pool's pages, end a lease, or wait (a time limit)";

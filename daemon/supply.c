@@ -122,6 +122,15 @@ static size_t list_classes(const struct supply *supply, const struct pool *pool,
 	return count;
 }
 
+/* Whether memory can be zeroed for it now. */
+static bool may_zero(const struct supply *supply, const struct supply_ask *ask)
+{
+	const struct reconcile *reconcile = supply->reconcile;
+	/* What is simulated must not take pages. */
+	return ask->may_zero && !reconcile->has_leftovers && !reconcile->is_off &&
+	       !reconcile->work.is_simulated;
+}
+
 /* First without what costs more to count the more is lent: mostly it is not needed. */
 void supply_plan(struct supply *supply, const struct supply_ask *ask, struct planner_plan *ret_plan)
 {
@@ -137,9 +146,7 @@ void supply_plan(struct supply *supply, const struct supply_ask *ask, struct pla
 	planner_plan(&input, &ask->request, ret_plan);
 	bool is_settled = (ret_plan->kind != PLANNER_WAIT && !ret_plan->passes) ||
 			  ret_plan->reason == PLANNER_DRAINED || ret_plan->reason == PLANNER_COMING;
-	/* What is simulated is there at once, but for what is not configured. */
-	if (is_settled || !ask->may_zero || supply->reconcile->has_leftovers ||
-		supply->reconcile->work.is_simulated)
+	if (is_settled || !may_zero(supply, ask))
 		return;
 	const struct supply_stock *stock = get_stock(supply, ask->pool);
 	input.usable_pages = stock->usable_pages;

@@ -213,6 +213,20 @@ class Short(HpzTest):
         with Hold("--size", (MAX_PAGES - POOL_PAGES) * PAGE) as holder:
             self.assertEqual(holder.got["zeroed"], (MAX_PAGES - POOL_PAGES) * PAGE)
 
+    def test_nothing_is_zeroed_while_that_is_off(self):
+        """Workers would stand still over it, however long: refused at once, or it waits until they may go on."""
+        self.hold_all()
+        self.addCleanup(hpzctl, "set", "enabled=yes")
+        hpzctl("set", "enabled=no")
+        self.assertRegex(self.refuse("8M"), "enabled=yes")
+        with subprocess.Popen([f"{get_build_directory()}/client/hpzctl", "lease", "8M", "--path", "--wait", "60", "--json"],
+                              stdout=subprocess.PIPE, text=True) as waiting:
+            wait_until("somebody waits", lambda: get_pool()["waiting"] == 1)
+            hpzctl("set", "enabled=yes")
+            lease = json.loads(waiting.communicate(timeout=90)[0])
+        self.assertEqual(lease["zeroed"], 8 * MIB)
+        hpzctl("release", lease["id"])
+
     def test_holes_are_never_spent(self):
         holder = self.hold_all()
         self.leave_free(0)
