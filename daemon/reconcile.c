@@ -160,6 +160,10 @@ static void start_proof(struct reconcile *reconcile, struct pool_segment *segmen
 	/* An answer marks: the next one has its turn then. */
 	if (pool->proof_jobs >= PROOFS_MAX || is_put_off(reconcile, segment->not_before_ns))
 		return;
+	if (reconcile->work.is_simulated) { /* the proof is never learned: that would take a real page */
+		work_discard(segment, "who opened it, or may have, cannot be seen here");
+		return;
+	}
 	if (prover_get_lesson(reconcile->prover, pool->config.page_size) != PROVER_LESSON_OVER) {
 		want_tick(reconcile, RETRY_MS);
 		return;
