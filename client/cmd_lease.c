@@ -63,24 +63,32 @@ static void cmd_lease_print_json(const struct hpz_lease *lease, const char *labe
 	output_json_text(&json, "label", label ? label : "");
 	output_json_number(&json, "size", hpz_lease_get_size(lease));
 	output_json_number(&json, "asked", hpz_lease_get_asked(lease));
+	output_json_number(&json, "ready", hpz_lease_get_ready(lease));
+	output_json_number(&json, "zeroed", hpz_lease_get_zeroed(lease));
 	output_json_open_list(&json, "segments");
 	for (size_t i = 0; i < hpz_lease_get_segment_count(lease); i++) {
 		hpz_lease_get_segment(lease, i, &segment);
 		leases_print_segment_json(&json, &segment);
 	}
 	output_json_close(&json);
+	/* Of a lease in several segments no one path is all of it. */
 	hpz_lease_get_segment(lease, 0, &segment);
-	output_json_text_or_null(&json, "path", segment.path);
+	output_json_text_or_null(&json, "path", hpz_lease_get_segment_count(lease) == 1 ? segment.path : "");
 	output_json_close(&json);
 }
 
 static void cmd_lease_print(const struct hpz_lease *lease)
 {
 	struct hpz_segment segment = {.struct_size = sizeof(segment), .path = ""};
-	char size[SIZE_TEXT];
+	char size[SIZE_TEXT], ready[SIZE_TEXT], zeroed[SIZE_TEXT];
 
-	printf("lease %" PRIu64 ", %s\n", hpz_lease_get_id(lease),
+	printf("lease %" PRIu64 ", %s", hpz_lease_get_id(lease),
 		size_format(hpz_lease_get_size(lease), size));
+	if (hpz_lease_get_zeroed(lease))
+		printf(" (%s was ready, %s was zeroed for it)",
+			size_format(hpz_lease_get_ready(lease), ready),
+			size_format(hpz_lease_get_zeroed(lease), zeroed));
+	putchar('\n');
 	for (size_t i = 0; i < hpz_lease_get_segment_count(lease); i++) {
 		hpz_lease_get_segment(lease, i, &segment);
 		output_print_text(stdout, segment.path);
@@ -91,7 +99,7 @@ static void cmd_lease_print(const struct hpz_lease *lease)
 /* What the command line asks for. */
 static int cmd_lease_parse(struct hpzctl *ctl, int argc, char **argv, struct hpz_lease_request *request)
 {
-	bool is_path = false, is_kept = false;
+	bool is_path = false, is_kept = false, takes_segments = false;
 	const char *owner = NULL;
 	const struct options_row rows[] = {
 		{"path", OPTIONS_FLAG, &is_path, NULL, "deliver as a path; must be given"},
@@ -108,6 +116,8 @@ static int cmd_lease_parse(struct hpzctl *ctl, int argc, char **argv, struct hpz
 		{"keep", OPTIONS_FLAG, &is_kept, NULL, "does not end when nobody has it open any more"},
 		{"key", OPTIONS_TEXT, &request->key, "TEXT",
 			"asking again with the same key gives the same lease"},
+		{"segments", OPTIONS_FLAG, &takes_segments, NULL,
+			"several files will do, where no single one is clean"},
 		{"wait", OPTIONS_SECONDS, &request->timeout_ms, "S", "wait for clean memory; or: forever"},
 	};
 	char **operands;
@@ -128,7 +138,7 @@ static int cmd_lease_parse(struct hpzctl *ctl, int argc, char **argv, struct hpz
 	if (request->open_timeout_ms == HPZ_FOREVER)
 		request->open_timeout_ms = 0;
 	request->deliver = HPZ_DELIVER_PATH;
-	request->flags = is_kept ? HPZ_LEASE_KEEP : 0;
+	request->flags = (is_kept ? HPZ_LEASE_KEEP : 0) | (takes_segments ? HPZ_LEASE_SEGMENTS : 0);
 	return owner ? cmd_lease_read_owner(ctl, owner, request) : OPTIONS_GO;
 }
 

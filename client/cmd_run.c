@@ -129,6 +129,9 @@ static int cmd_run_lease(const struct hpzctl *ctl, const struct cmd_run *run, st
 	int error = hpz_lease(hpz, &run->request, &lease);
 	if (error)
 		return hpzctl_fail(ctl, hpz, error, "cannot lease %s", size_format(run->request.size, size));
+	if (hpz_lease_get_zeroed(lease))
+		hpzctl_say("%s of the memory was not ready and had to be zeroed first",
+			size_format(hpz_lease_get_zeroed(lease), size));
 	status = cmd_run_take(hpz, lease, ret_memory);
 	if (!status)
 		*ret_hpz = steal_pointer(&hpz);

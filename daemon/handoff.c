@@ -42,7 +42,8 @@ struct handoff_lease {
 	enum next next;
 	unsigned attempts;
 	enum proof_reason logged_reason;
-	bool was_unused; /* at the last look */
+	bool was_unused; /* all of it, at the last look */
+	size_t probed;   /* segments found unused by the look under way */
 	struct crew_job *job;
 	uint64_t job_segment;         /* index in lease->segments */
 	struct pool_segment *trimmed; /* its tail is being punched; NULL: none */
@@ -873,10 +874,10 @@ static void on_shielded(struct crew_job *job, const struct worker_done *done, vo
 	}
 }
 
-/* The next segment that is still out; the index of it, or segment_count. */
-static size_t find_out(const struct lease *lease)
+/* The first segment from there on that is still out; the index of it, or segment_count. */
+static size_t find_out(const struct lease *lease, size_t first)
 {
-	size_t i = 0;
+	size_t i = first;
 	while (i < lease->segment_count && !lease->segments[i])
 		i++;
 	return i;
@@ -908,7 +909,7 @@ static void look(struct handoff_lease *hl)
 	struct lease *lease = hl->lease;
 	if (hl->job || hl->handoff->is_closing)
 		return;
-	size_t index = find_out(lease);
+	size_t index = find_out(lease, 0);
 	if (index == lease->segment_count) {
 		finish(hl);
 		return;
@@ -981,6 +982,8 @@ struct orphans *handoff_get_orphans(const struct handoff *handoff)
 
 /* ---- unused? ---- */
 
+static void probe_next(struct handoff_lease *hl);
+
 static void on_probed(struct crew_job *job, const struct worker_done *done, void *user)
 {
 	struct handoff_lease *hl = take_answer(job, user);
@@ -989,6 +992,13 @@ static void on_probed(struct crew_job *job, const struct worker_done *done, void
 	struct lease *lease = hl->lease;
 	if (lease->state == HPZ_STATE_RETURNING) { /* released meanwhile */
 		set_timer(hl, NEXT_RETURN, 0);
+		return;
+	}
+	/* It is unused when all its segments are. */
+	hl->probed = hl->job_segment + 1;
+	if (done->error == 0 && done->proof.result == PROOF_FREE &&
+		find_out(lease, hl->probed) < lease->segment_count) {
+		probe_next(hl);
 		return;
 	}
 	if (lease->deliver == HPZ_DELIVER_PATH)
@@ -1010,12 +1020,10 @@ static void on_probed(struct crew_job *job, const struct worker_done *done, void
 	set_timer(hl, NEXT_UNUSED, GRACE_MS);
 }
 
-static void probe_unused(struct handoff_lease *hl)
+static void probe_next(struct handoff_lease *hl)
 {
 	struct lease *lease = hl->lease;
-	size_t index = find_out(lease);
-	if (hl->job || hl->handoff->is_closing || index == lease->segment_count || !ends_when_unused(lease))
-		return;
+	size_t index = find_out(lease, hl->probed);
 	remove_watches(hl);
 	int fd = pool_open_segment(lease->segments[index]);
 	struct crew_job *job = fd >= 0 ? new_segment_job(hl, index, WORKER_PROBE, fd, on_probed) : NULL;
@@ -1028,6 +1036,16 @@ static void probe_unused(struct handoff_lease *hl)
 	}
 	job->wire.max_links = lease->has_token ? 2 : 1;
 	crew_submit(hl->handoff->crew, job);
+}
+
+static void probe_unused(struct handoff_lease *hl)
+{
+	struct lease *lease = hl->lease;
+	hl->probed = 0;
+	if (hl->job || hl->handoff->is_closing || find_out(lease, 0) == lease->segment_count ||
+		!ends_when_unused(lease))
+		return;
+	probe_next(hl);
 }
 
 /* ---- tails ---- */

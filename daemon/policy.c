@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* policy.c - who gets what, when a pool grows, how urgent work is. Pure. */
 #include "policy.h"
+#include "util.h"
 
 static uint64_t subtract(uint64_t from, uint64_t what)
 {
@@ -42,8 +43,23 @@ static void plan_discards(const struct policy_input *input, struct policy_plan *
 	}
 }
 
+/*
+ * What the stock may still grow by. Segments of lengths that are not in it (extended ones that are lent) take
+ * the place of others: together no more than the stock is kept, and what has no place is not missing.
+ */
+static uint64_t count_place(const struct policy_input *input, const struct policy_plan *plan)
+{
+	uint64_t stock = 0, held = input->held_pages;
+	for (size_t i = 0; i < input->class_count; i++)
+		stock += input->classes[i].want * input->classes[i].segment_pages;
+	for (size_t i = 0; i < plan->action_count; i++)
+		held = subtract(held, plan->actions[i].segment_pages * plan->actions[i].count);
+	return subtract(stock, held);
+}
+
 struct fills {
 	uint64_t usable;
+	uint64_t place, wanted; /* of the stock: for what is made now, and for what is missing */
 	size_t slots;
 };
 
@@ -52,15 +68,19 @@ static void plan_class(const struct policy_class *class, struct fills *fills, st
 	uint64_t missing = subtract(class->want, count_all(class));
 	if (missing == 0) /* also: a file that its holder cut to nothing */
 		return;
-	plan->missing_pages += missing * class->segment_pages;
-	uint64_t fits = fills->usable / class->segment_pages;
-	uint64_t count = missing < fits ? missing : fits;
+	/* A large one that the kernel has no pages for takes no place away from a small one. */
+	uint64_t fits = MIN(fills->usable, fills->place) / class->segment_pages;
+	uint64_t count = MIN(missing, fits);
 	fills->usable -= count * class->segment_pages;
+	fills->place -= count * class->segment_pages;
 	/* What has no slot yet keeps its pages: the next look will find them. */
-	uint64_t now = count < fills->slots ? count : fills->slots;
+	uint64_t now = MIN(count, fills->slots);
 	add_action(plan, POLICY_CREATE, class->segment_pages, now);
 	fills->slots -= (size_t)now;
-	plan->short_pages += (missing - count) * class->segment_pages;
+	missing = MIN(missing, fills->wanted / class->segment_pages);
+	fills->wanted -= missing * class->segment_pages;
+	plan->missing_pages += missing * class->segment_pages;
+	plan->short_pages += subtract(missing, count) * class->segment_pages;
 }
 
 /* The smallest that serves whoever waits longest; class_count: none that is missing does. */
@@ -80,7 +100,8 @@ static size_t find_awaited(const struct policy_input *input)
  */
 static void plan_fills(const struct policy_input *input, struct policy_plan *plan)
 {
-	struct fills fills = {plan->usable_pages, input->free_slots};
+	uint64_t place = count_place(input, plan);
+	struct fills fills = {plan->usable_pages, place, place, input->free_slots};
 	size_t awaited = find_awaited(input);
 	if (awaited < input->class_count)
 		plan_class(&input->classes[awaited], &fills, plan);
@@ -124,19 +145,6 @@ void policy_plan(const struct policy_input *input, struct policy_plan *ret_plan)
 	plan_discards(input, ret_plan);
 	if (!input->is_draining)
 		plan_fills(input, ret_plan);
-}
-
-size_t policy_pick_class(
-	const struct policy_class *classes, size_t class_count, uint64_t pages, uint64_t below_pages)
-{
-	for (size_t i = 0; i < class_count; i++) {
-		if (classes[i].segment_pages < pages || classes[i].clean <= classes[i].kept)
-			continue;
-		if (below_pages > 0 && classes[i].segment_pages >= below_pages)
-			break;
-		return i;
-	}
-	return SIZE_MAX;
 }
 
 uint64_t policy_pick_page_size(const uint64_t *sizes, size_t count, uint64_t bytes)

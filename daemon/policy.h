@@ -41,6 +41,7 @@ struct policy_input {
 	const struct policy_class *classes; /* ascending by segment_pages */
 	size_t class_count;
 	uint64_t clean_pages;
+	uint64_t held_pages;         /* lengths of all segments, of whatever class */
 	uint64_t filling_todo_pages; /* promised to fills under way, not taken from the kernel yet */
 	uint64_t mending_todo_pages; /* promised to dirty segments whose holes are being filled */
 
@@ -87,13 +88,6 @@ void policy_plan(const struct policy_input *input, struct policy_plan *ret_plan)
  * What a hole in a dirty segment may be filled with: usable pages as policy_plan counts them.
  */
 uint64_t policy_get_usable(const struct policy_input *input);
-
-/*
- * The class to serve a request of `pages` from: the exact one, else the smallest larger one, but never one of
- * `below_pages` or more (0: no such bound): those are kept for somebody who waited longer. SIZE_MAX: none.
- */
-size_t policy_pick_class(
-	const struct policy_class *classes, size_t class_count, uint64_t pages, uint64_t below_pages);
 
 /* The largest page size that wastes at most an eighth of `bytes`, else the smallest. `sizes` ascending, not
  * empty. */

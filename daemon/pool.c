@@ -35,14 +35,19 @@ static struct pool_class *add_class(struct pool *pool, uint64_t pages)
 	return class;
 }
 
+static uint64_t count_segments(const struct pool_class *class)
+{
+	uint64_t count = 0;
+	for (size_t i = 0; i < SEGMENT_STATE_COUNT; i++)
+		count += class->counts[i];
+	return count;
+}
+
 void pool_sweep(struct pool *pool)
 {
 	LIST_FOR_EACH_SAFE (pos, &pool->classes) {
 		struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
-		uint64_t all = class->want;
-		for (size_t i = 0; i < SEGMENT_STATE_COUNT; i++)
-			all += class->counts[i];
-		if (all > 0)
+		if (class->want + count_segments(class) > 0)
 			continue;
 		list_remove(&class->link);
 		free(class);
@@ -312,6 +317,21 @@ struct pool_segment *pool_find_named(const struct pool *pool, enum segment_state
 	return NULL;
 }
 
+int pool_extend(struct pool_segment *segment, uint64_t pages)
+{
+	struct pool *pool = segment->pool;
+	if (segment->state != SEGMENT_CLEAN || pages <= segment->pages)
+		return -EINVAL;
+	/* The name first: dying in between, we leave a whole file in filling/, which is true. */
+	int r = pool_set_state(segment, SEGMENT_FILLING);
+	if (r < 0)
+		return r;
+	_cleanup_fd_ int fd = pool_open_segment(segment);
+	if (fd < 0 || ftruncate(fd, (off_t)(pages * pool->config.page_size)) < 0)
+		return -EUCLEAN;
+	return pool_set_length(segment, pages) < 0 ? -EUCLEAN : 0;
+}
+
 struct pool_segment *pool_find_clean(struct pool *pool, uint64_t segment_pages)
 {
 	struct pool_class *class = find_class(pool, segment_pages);
@@ -325,19 +345,23 @@ struct pool_segment *pool_find_clean(struct pool *pool, uint64_t segment_pages)
 	return NULL;
 }
 
-struct pool_segment *pool_find_kept(const struct pool *pool, const void *keeper)
+size_t pool_list_kept(
+	const struct pool *pool, const void *keeper, struct pool_segment *ret_segments[], size_t most)
 {
-	LIST_FOR_EACH (pos, &pool->classes) {
+	size_t count = 0;
+	for (struct list *pos = pool->classes.prev; pos != &pool->classes; pos = pos->prev) {
 		struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
-		if (class->kept == 0)
-			continue;
+		uint64_t left = class->kept;
 		LIST_FOR_EACH (at, &class->segments[SEGMENT_CLEAN]) {
 			struct pool_segment *segment = CONTAINER_OF(at, struct pool_segment, link);
+			if (left == 0 || count == most) /* what is kept stands near the front */
+				break;
+			left -= segment->keeper != NULL;
 			if (segment->keeper == keeper)
-				return segment;
+				ret_segments[count++] = segment;
 		}
 	}
-	return NULL;
+	return count;
 }
 
 int pool_open_segment(const struct pool_segment *segment)
@@ -500,6 +524,8 @@ size_t pool_get_classes(const struct pool *pool, struct policy_class storage[POO
 		const struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
 		if (count == POOL_CLASSES_MAX)
 			break;
+		if (class->want == 0 && count_segments(class) == class->counts[SEGMENT_LEASED])
+			continue;
 		storage[count++] = (struct policy_class){
 			.segment_pages = class->pages,
 			.want = class->want,
@@ -529,6 +555,55 @@ void pool_count_holders(struct pool *pool, uint64_t *ret_holes, uint64_t *ret_gr
 	}
 	*ret_holes = holes;
 	*ret_grown = grown;
+}
+
+static uint64_t count_missing(struct pool_class *class, enum segment_state state, bool only_busy)
+{
+	uint64_t missing = 0;
+	LIST_FOR_EACH (at, &class->segments[state]) {
+		struct pool_segment *segment = CONTAINER_OF(at, struct pool_segment, link);
+		if (only_busy && !segment->is_busy)
+			continue;
+		pool_refresh(segment);
+		if (segment->pages > segment->allocated)
+			missing += segment->pages - segment->allocated;
+	}
+	return missing;
+}
+
+void pool_count_promised(struct pool *pool, uint64_t *ret_filling, uint64_t *ret_mending)
+{
+	*ret_filling = *ret_mending = 0;
+	LIST_FOR_EACH (pos, &pool->classes) {
+		struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
+		*ret_filling += count_missing(class, SEGMENT_FILLING, false);
+		*ret_mending += count_missing(class, SEGMENT_DIRTY, true);
+	}
+}
+
+uint64_t pool_get_lengths(const struct pool *pool)
+{
+	uint64_t pages = 0;
+	LIST_FOR_EACH (pos, &pool->classes) {
+		const struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
+		pages += class->pages * count_segments(class);
+	}
+	return pages;
+}
+
+uint64_t pool_get_held(const struct pool *pool)
+{
+	uint64_t pages = 0;
+	LIST_FOR_EACH (pos, &pool->classes) {
+		struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
+		pages += class->pages * (class->counts[SEGMENT_FILLING] + class->counts[SEGMENT_CLEAN] +
+						class->counts[SEGMENT_DIRTY]);
+		LIST_FOR_EACH (at, &class->segments[SEGMENT_LEASED]) {
+			const struct pool_segment *segment = CONTAINER_OF(at, struct pool_segment, link);
+			pages += MAX(segment->given, segment->allocated);
+		}
+	}
+	return pages;
 }
 
 uint64_t pool_get_total(const struct pool *pool)

@@ -186,6 +186,13 @@ int pool_set_lease(struct pool_segment *segment, uint64_t lease, uint32_t index)
 bool pool_is_transition(enum segment_state from, enum segment_state to);
 
 /*
+ * A clean segment is to become longer: back to filling/, then the new length. Every page beyond is a hole
+ * until somebody fills it. 0; -EUCLEAN it was renamed and stays in filling/ at its old length; or another
+ * negative errno, then it is clean as before.
+ */
+int pool_extend(struct pool_segment *segment, uint64_t pages);
+
+/*
  * Looks at the file and makes it clean if it is whole, root's, mode 0, with one link. -EUCLEAN: it is not; or
  * another negative errno.
  */
@@ -201,12 +208,14 @@ void pool_forget(struct pool_segment *segment);
  * out. It counts as clean all the same.
  */
 void pool_keep(struct pool_segment *segment, void *keeper);
-/* The clean segment that is kept for somebody; NULL. Borrowed. */
-struct pool_segment *pool_find_kept(const struct pool *pool, const void *keeper);
 /* Whose file is of this name, in that state; NULL. Borrowed. */
 struct pool_segment *pool_find_named(const struct pool *pool, enum segment_state state, const char *name);
 /* The segment of that id, in whatever state; NULL. Borrowed. */
 struct pool_segment *pool_find_id(const struct pool *pool, uint64_t id);
+/* The clean segments that are kept for somebody, at most `most`, the longest first; their number. Borrowed.
+ */
+size_t pool_list_kept(
+	const struct pool *pool, const void *keeper, struct pool_segment *ret_segments[], size_t most);
 /* The first clean segment of a class that is not kept; NULL. Borrowed. */
 struct pool_segment *pool_find_clean(struct pool *pool, uint64_t segment_pages);
 /* The length a leased file has when it comes back whole: its holder may have changed it meanwhile. */
@@ -218,7 +227,10 @@ int pool_refresh(struct pool_segment *segment);
 int pool_open_segment(const struct pool_segment *segment);
 void pool_get_segment_name(const struct pool_segment *segment, char ret_name[SEGMENT_NAME_MAX]);
 
-/* All classes as the policy wants them. `storage` is the caller's; returns the count. */
+/*
+ * All classes as the policy wants them, but those that are lent only and no stock: there may be one a lease.
+ * `storage` is the caller's; returns the count.
+ */
 #define POOL_CLASSES_MAX 256
 size_t pool_get_classes(const struct pool *pool, struct policy_class storage[POOL_CLASSES_MAX]);
 
@@ -228,6 +240,17 @@ size_t pool_get_classes(const struct pool *pool, struct policy_class storage[POO
  * owed but not yet as free.
  */
 void pool_count_holders(struct pool *pool, uint64_t *ret_holes, uint64_t *ret_grown);
+
+/*
+ * What has been promised and is not yet taken from the kernel: to what is being filled, and to dirty segments
+ * that are worked on. Read before the kernel's counters: a page taken in between is counted once too often,
+ * not once too little.
+ */
+void pool_count_promised(struct pool *pool, uint64_t *ret_filling, uint64_t *ret_mending);
+/* Lengths of all segments, in pages. */
+uint64_t pool_get_lengths(const struct pool *pool);
+/* The most that its segments can come to have: lengths, but of a leased one what was given or taken. */
+uint64_t pool_get_held(const struct pool *pool);
 
 /* Allocated pages over all states. */
 uint64_t pool_get_total(const struct pool *pool);

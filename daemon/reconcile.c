@@ -160,6 +160,10 @@ static void start_proof(struct reconcile *reconcile, struct pool_segment *segmen
 	/* An answer marks: the next one has its turn then. */
 	if (pool->proof_jobs >= PROOFS_MAX || is_put_off(reconcile, segment->not_before_ns))
 		return;
+	if (reconcile->work.is_simulated) { /* the proof is never learned: that would take a real page */
+		work_discard(segment, "who opened it, or may have, cannot be seen here");
+		return;
+	}
 	if (prover_get_lesson(reconcile->prover, pool->config.page_size) != PROVER_LESSON_OVER) {
 		want_tick(reconcile, RETRY_MS);
 		return;
@@ -579,26 +583,6 @@ bool reconcile_is_idle(const struct pool *pool, const struct lease_table *leases
 	       reconcile_get_returning(pool, leases) == 0;
 }
 
-static void count_filling(struct pool *pool)
-{
-	uint64_t todo = 0, mending = 0;
-	LIST_FOR_EACH (pos, &pool->classes) {
-		struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
-		LIST_FOR_EACH (at, &class->segments[SEGMENT_FILLING]) {
-			struct pool_segment *segment = CONTAINER_OF(at, struct pool_segment, link);
-			pool_refresh(segment);
-			todo += work_get_missing(segment);
-		}
-		LIST_FOR_EACH (at, &class->segments[SEGMENT_DIRTY]) {
-			struct pool_segment *segment = CONTAINER_OF(at, struct pool_segment, link);
-			if (segment->is_busy)
-				mending += work_get_missing(segment);
-		}
-	}
-	pool->filling_todo = todo;
-	pool->mending_todo = mending;
-}
-
 static bool may_raise(const struct reconcile *reconcile, const struct pool *pool)
 {
 	/* A page that a fill or the lesson takes during the look may be counted twice: it is not missing. */
@@ -647,7 +631,7 @@ static void make_plan(struct reconcile *reconcile, struct pool *pool)
 {
 	struct policy_class classes[POOL_CLASSES_MAX];
 	uint64_t holes, grown;
-	count_filling(pool);
+	pool_count_promised(pool, &pool->filling_todo, &pool->mending_todo);
 	int r = host_get_counters(reconcile->host, pool->config.node, pool->config.page_size, &pool->kernel);
 	if (r < 0) {
 		pool->kernel = (struct host_counters){0};
@@ -664,6 +648,7 @@ static void make_plan(struct reconcile *reconcile, struct pool *pool)
 		.classes = classes,
 		.class_count = pool_get_classes(pool, classes),
 		.clean_pages = pool->pages[SEGMENT_CLEAN],
+		.held_pages = pool_get_lengths(pool),
 		.filling_todo_pages = pool->filling_todo,
 		.mending_todo_pages = pool->mending_todo,
 		.kernel_free = pool->kernel.free,
@@ -1035,6 +1020,7 @@ void reconcile_remove_pool(struct reconcile *reconcile, struct pool *pool)
 
 void reconcile_set_clear(struct reconcile *reconcile, const struct config_clear *clear)
 {
+	reconcile->is_off = !clear->is_enabled;
 	reconcile->low_percent = clear->low_percent;
 	reconcile->high_percent = clear->high_percent;
 	reconcile->work.may_zero_free = clear->is_kernel_zeroing;

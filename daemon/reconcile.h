@@ -40,6 +40,7 @@ struct reconcile {
 	struct list watches; /* files of sysfs */
 	bool is_marked, is_stopping, is_started;
 	bool has_leftovers; /* workers of a dead hpzd live on: nothing is started */
+	bool is_off;        /* config: what is started stands still, whoever waits for it */
 
 	unsigned low_percent, high_percent; /* config: see struct policy_input */
 

@@ -2,6 +2,7 @@
 /* request.c - what a client may ask, as a table of handlers that return replies. */
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdarg.h>
 
 #include "log.h"
@@ -9,7 +10,9 @@
 #include "request.h"
 #include "size.h"
 
-#define TRIES_MAX 8 /* segments found unfit before a request is given up */
+#define TRIES_MAX  8  /* segments found unfit before a request is given up */
+#define FAILED_MAX 2  /* extensions that came to nothing: then it waits for clean memory */
+#define PASSED_MAX 16 /* requests served before one that waits longer, while nothing serves that one */
 
 /* A request that could not be answered at once. */
 struct request {
@@ -32,9 +35,16 @@ struct request {
 		} calibration;
 		struct hpz_wire_check check;
 	};
-	struct pool *pool;   /* LEASE: whose memory it waits for */
-	uint64_t pages;      /* LEASE */
-	bool is_impatient;   /* LEASE: waits for the reading of what is clean only, not for more of it */
+	struct pool *pool; /* LEASE: whose memory it waits for */
+	/* LEASE */
+	uint64_t pages;
+	bool is_impatient;    /* waits only for what is kept for it: that is being read or zeroed */
+	bool is_held;         /* memory is kept for it */
+	bool has_waited;      /* for memory that was not there */
+	unsigned failed;      /* extensions */
+	unsigned passed;      /* times somebody who came later was served first */
+	uint64_t ready_pages; /* of what is kept: clean when it was taken, and zeroed for it */
+	uint64_t zeroed_pages;
 	bool has_given_back; /* DRAIN: nr_hugepages is lowered as far as it goes */
 };
 
@@ -187,9 +197,7 @@ static void drop_request(struct request *request)
 	struct requests *requests = request->requests;
 	list_remove(&request->link);
 	if (request->pool) {
-		struct pool_segment *kept = pool_find_kept(request->pool, request);
-		if (kept)
-			verify_drop(&requests->verify, kept);
+		supply_drop(&requests->supply, request->pool, request);
 		reconcile_mark(requests->reconcile);
 	}
 	if (request->op == HPZ_OP_VERIFY)
@@ -251,13 +259,13 @@ static bool fits_node(const struct pool *pool, int32_t node)
 	return node == HPZ_WIRE_NODE_ANY || pool->config.node == node;
 }
 
-/* The largest segment the pool has or is to have: more than that cannot be given in one piece. */
-static uint64_t get_largest_pages(const struct pool *pool)
+/* More than that can never be given in one lease. */
+static uint64_t get_most_pages(const struct pool *pool)
 {
-	uint64_t largest = 0;
+	uint64_t most = pool->config.max_pages;
 	LIST_FOR_EACH (pos, &pool->classes)
-		largest = MAX(largest, CONTAINER_OF(pos, struct pool_class, link)->pages);
-	return largest;
+		most = MAX(most, CONTAINER_OF(pos, struct pool_class, link)->pages);
+	return most;
 }
 
 /* Page sizes of the pools of that node, ascending, each once. */
@@ -281,27 +289,73 @@ static size_t list_page_sizes(
 	return count;
 }
 
+/* Who waits longer in a pool than this one (NULL: than one that comes now), and has nothing kept for it. */
+static void get_queue(const struct requests *requests, const struct request *self, struct supply_ask *ask)
+{
+	ask->may_pass = true;
+	LIST_FOR_EACH (pos, &requests->waiting) {
+		const struct request *request = CONTAINER_OF(pos, struct request, link);
+		if (request == self)
+			break;
+		if (request->op != HPZ_OP_LEASE || request->pool != ask->pool || request->is_held)
+			continue;
+		bool is_first = ask->ahead_pages == 0;
+		ask->ahead_pages += request->pages;
+		ask->bound_pages = is_first ? request->pages : MIN(ask->bound_pages, request->pages);
+		ask->may_pass = ask->may_pass && request->passed < PASSED_MAX;
+	}
+}
+
+/* `self` NULL: it has just come. */
+static struct supply_ask make_ask(struct requests *requests, struct pool *pool,
+	const struct hpz_wire_lease *wire, const struct request_peer *peer, struct request *self)
+{
+	struct supply_ask ask = {
+		.pool = pool,
+		.request =
+			{
+				.pages = size_pages(wire->bytes, pool->config.page_size),
+				.parts_max = wire->flags & HPZ_LEASE_SEGMENTS ? PLANNER_PARTS_MAX : 1,
+				.is_patient = wire->timeout_ms != 0,
+			},
+		.uid = wire->owner_uid < 0 ? peer->uid : (uint32_t)wire->owner_uid,
+		.may_zero = !self || self->failed < FAILED_MAX,
+		.keeper = self ? (void *)self : &requests->plan,
+	};
+	get_queue(requests, self, &ask);
+	return ask;
+}
+
+/* The lower, the sooner it can be served; the plan is in requests->plan. */
+static unsigned rank_pool(struct requests *requests, struct pool *pool, const struct hpz_wire_lease *wire,
+	const struct request_peer *peer)
+{
+	struct supply_ask ask = make_ask(requests, pool, wire, peer, NULL);
+	supply_plan(&requests->supply, &ask, &requests->plan);
+	if (requests->plan.kind == PLANNER_WAIT)
+		return 2;
+	return requests->plan.zeroed_pages > 0;
+}
+
 /* Which pool is to serve it: one that can now, with most clean memory; else one that ever could. NULL: none.
  */
-static struct pool *find_pool(
-	const struct requests *requests, const struct hpz_wire_lease *wire, uint64_t page_size)
+static struct pool *find_pool(struct requests *requests, const struct hpz_wire_lease *wire,
+	const struct request_peer *peer, uint64_t page_size)
 {
 	struct pool *best = NULL;
-	bool is_best_ready = false;
+	unsigned best_rank = UINT_MAX;
 	uint64_t pages = size_pages(wire->bytes, page_size);
 	for (size_t i = 0; i < requests->reconcile->pool_count; i++) {
 		struct pool *pool = requests->reconcile->pools[i];
 		if (pool->config.page_size != page_size || !fits_node(pool, wire->node) ||
-			get_largest_pages(pool) < pages)
+			get_most_pages(pool) < pages)
 			continue;
-		bool is_ready = pool_get_largest_clean(pool) >= pages && !pool->is_draining;
-		bool is_better = !best || (is_ready && !is_best_ready) ||
-				 (is_ready == is_best_ready &&
-					 pool->pages[SEGMENT_CLEAN] > best->pages[SEGMENT_CLEAN]);
-		if (is_better) {
-			best = pool;
-			is_best_ready = is_ready;
-		}
+		unsigned rank = rank_pool(requests, pool, wire, peer);
+		if (rank > best_rank ||
+			(rank == best_rank && pool->pages[SEGMENT_CLEAN] <= best->pages[SEGMENT_CLEAN]))
+			continue;
+		best = pool;
+		best_rank = rank;
 	}
 	return best;
 }
@@ -318,12 +372,12 @@ static enum request_outcome refuse_pool(
 			(wire->page_size && pool->config.page_size != wire->page_size))
 			continue;
 		has_match = true;
-		largest = MAX(largest, get_largest_pages(pool) * pool->config.page_size);
+		largest = MAX(largest, get_most_pages(pool) * pool->config.page_size);
 	}
 	size_format(wire->bytes, size);
 	if (has_match)
 		return refuse(requests, head, HPZ_ERR_TOO_LARGE,
-			"%s asked, but the largest segment any pool has is %s: give the pool a larger stock",
+			"%s asked, but no pool that fits may hold more than %s: raise pages or max_pages",
 			size, size_format(largest, largest_text));
 	size_format_exact(wire->page_size, page);
 	if (wire->node == HPZ_WIRE_NODE_ANY)
@@ -334,14 +388,15 @@ static enum request_outcome refuse_pool(
 }
 
 /* The page size is free: the largest that wastes little and has a pool for it, then what is left. */
-static struct pool *choose_pool(const struct requests *requests, const struct hpz_wire_lease *wire)
+static struct pool *choose_pool(
+	struct requests *requests, const struct hpz_wire_lease *wire, const struct request_peer *peer)
 {
 	if (wire->page_size)
-		return find_pool(requests, wire, wire->page_size);
+		return find_pool(requests, wire, peer, wire->page_size);
 	uint64_t sizes[CONFIG_POOLS_MAX];
 	for (size_t count = list_page_sizes(requests, wire->node, sizes); count > 0;) {
 		uint64_t size = policy_pick_page_size(sizes, count, wire->bytes);
-		struct pool *pool = find_pool(requests, wire, size);
+		struct pool *pool = find_pool(requests, wire, peer, size);
 		if (pool)
 			return pool;
 		size_t at = 0;
@@ -404,7 +459,7 @@ static void fill_draft(
 
 /* The reply with everything about a lease; descriptors are in requests->reply already. */
 static enum request_outcome reply_leased(struct requests *requests, const struct hpz_wire_head *head,
-	const struct lease *lease, uint64_t ready)
+	const struct lease *lease, uint64_t ready, uint64_t zeroed)
 {
 	struct hpz_wire_leased *payload = get_payload(requests);
 	*payload = (struct hpz_wire_leased){
@@ -415,6 +470,7 @@ static enum request_outcome reply_leased(struct requests *requests, const struct
 		.given = lease_get_given(lease),
 		.ready = ready,
 		.deliver = lease->deliver,
+		.zeroed = zeroed,
 	};
 	struct hpz_wire_segment *records = (struct hpz_wire_segment *)(payload + 1);
 	for (size_t i = 0; i < lease->segment_count; i++)
@@ -440,143 +496,249 @@ static int deliver(struct requests *requests, struct lease *lease, bool is_new)
 	return r;
 }
 
-/* One segment, taken and delivered. -EUCLEAN: this one was not fit, another may be. */
-static int grant_one(struct requests *requests, struct pool_segment *segment, struct lease *draft,
-	uint64_t pages, int pidfd, struct session *session, struct lease **ret_lease)
+/* What is asked for, by whom, and what came of it. */
+struct attempt {
+	struct pool *pool;
+	const struct hpz_wire_lease *wire;
+	const struct request_peer *peer;
+	struct session *session;
+	struct request *request; /* NULL: it has just come */
+	struct lease draft;
+	int pidfd;
+	uint64_t pages;
+	/* results */
+	uint64_t ready_pages, zeroed_pages;
+	bool is_held;
+	struct lease *lease;
+};
+
+static void *get_keeper(struct requests *requests, const struct attempt *attempt)
 {
-	struct pool *pool = segment->pool;
+	return attempt->request ? (void *)attempt->request : &requests->plan;
+}
+
+/* Names that somebody removed behind our back. */
+static void forget_vanished(struct pool_segment **segments, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		struct pool *pool = segments[i]->pool;
+		if (segments[i]->state != SEGMENT_CLEAN || pool_refresh(segments[i]) != -ENOENT)
+			continue;
+		log_error("pool %s: segment %" PRIu64 " has vanished from %s", pool->name, segments[i]->id,
+			pool->store->path);
+		pool_forget(segments[i]);
+	}
+}
+
+/* No memory for a watch: nobody has seen it, so it goes back as it came. */
+static void undo_grant(struct requests *requests, struct lease *lease)
+{
+	struct pool *pool = lease->segments[0]->pool;
+	for (size_t i = 0; i < lease->segment_count; i++) {
+		struct pool_segment *segment = lease->segments[i];
+		lease_drop_segment(requests->leases, lease, segment);
+		if (pool_set_state(segment, SEGMENT_DIRTY) < 0)
+			pool_strand(segment);
+	}
+	handoff_drop_token(lease, pool);
+	lease_end(requests->leases, lease);
+}
+
+static bool was_opened(struct requests *requests, const struct lease *lease)
+{
+	bool was_opened = false;
+	for (size_t i = 0; i < lease->segment_count; i++)
+		was_opened = reconcile_was_opened(requests->reconcile, lease->segments[i]) || was_opened;
+	return was_opened;
+}
+
+/* The lease of clean segments, with its directory if it has one. -EUCLEAN: one of them is gone. */
+static int make_lease(struct requests *requests, struct attempt *attempt, struct pool_segment **segments,
+	const uint64_t *given, size_t count, struct lease **ret_lease)
+{
 	int r = 0;
-	if (draft->deliver == HPZ_DELIVER_PATH)
-		r = handoff_make_token(draft, pool);
+	if (attempt->draft.deliver == HPZ_DELIVER_PATH)
+		r = handoff_make_token(&attempt->draft, attempt->pool);
 	if (r < 0)
 		return r;
 	struct lease *lease = NULL;
-	r = lease_grant(requests->leases, draft, &segment, &pages, 1, &lease);
+	r = lease_grant(requests->leases, &attempt->draft, segments, given, count, &lease);
 	if (r < 0)
-		handoff_drop_token(draft, pool);
+		handoff_drop_token(&attempt->draft, attempt->pool);
 	if (r == -ENOENT) {
-		log_error("pool %s: segment %" PRIu64 " has vanished from %s", pool->name, segment->id,
-			pool->store->path);
-		pool_forget(segment);
+		forget_vanished(segments, count);
 		return -EUCLEAN;
 	}
 	if (r < 0)
 		return r;
-	r = handoff_watch(requests->handoff, lease, copy_fd(pidfd));
-	if (r < 0) { /* no memory for a watch: nobody has seen it, so it goes back as it came */
-		lease_drop_segment(requests->leases, lease, segment);
-		if (pool_set_state(segment, SEGMENT_DIRTY) < 0)
-			pool_strand(segment);
-		lease_end(requests->leases, lease);
-		handoff_drop_token(draft, pool);
+	r = handoff_watch(requests->handoff, lease, copy_fd(attempt->pidfd));
+	if (r < 0)
+		undo_grant(requests, lease);
+	else
+		*ret_lease = lease;
+	return r;
+}
+
+/* Taken and delivered. -EUCLEAN: these were not fit, others may be. */
+static int hand_out(struct requests *requests, struct attempt *attempt, struct pool_segment **segments,
+	const uint64_t *given, size_t count)
+{
+	struct lease *lease;
+	int r = make_lease(requests, attempt, segments, given, count, &lease);
+	if (r < 0)
 		return r;
-	}
-	r = reconcile_was_opened(requests->reconcile, segment) ? -EUCLEAN : deliver(requests, lease, true);
+	r = was_opened(requests, lease) ? -EUCLEAN : deliver(requests, lease, true);
 	if (r < 0) {
-		log_warning("segment %" PRIu64 " of pool %s is not fit to be handed out: %s", segment->id,
-			pool->name, strerror(-r));
+		log_warning("lease %" PRIu64 " of pool %s is not fit to be handed out: %s", lease->id,
+			attempt->pool->name, strerror(-r));
 		handoff_return(requests->handoff, lease, "it could not be handed out");
 		return r;
 	}
 	/* Until it is confirmed, a lost connection is a lost reply: nobody knows of the lease. */
-	lease->bound = session;
-	if (segment->pages > pages)
-		handoff_trim(requests->handoff, segment);
-	*ret_lease = lease;
+	lease->bound = attempt->session;
+	if (segments[count - 1]->pages > given[count - 1])
+		handoff_trim(requests->handoff, segments[count - 1]);
+	attempt->lease = lease;
 	return 0;
 }
 
-/* Another clean segment of the class that this uid may have. -EUCLEAN: one that nobody may have was
- * discarded. */
-static int find_other(
-	struct requests *requests, struct pool *pool, struct pool_segment **segment, uint32_t uid)
+/* What is kept for it, if that is ready. -EAGAIN: it is not enough any more, and nothing is kept. */
+static int hand_out_kept(struct requests *requests, struct attempt *attempt)
 {
-	struct pool_segment *unfit = *segment;
-	LIST_FOR_EACH (pos, &unfit->class->segments[SEGMENT_CLEAN]) {
-		struct pool_segment *other = CONTAINER_OF(pos, struct pool_segment, link);
-		if (other->keeper || !handoff_may_give(requests->handoff, other, uid))
-			continue;
-		*segment = other;
-		return 0;
-	}
-	pool_discard(unfit);
-	return -EUCLEAN;
-}
-
-/*
- * A clean segment for so many pages. -EUCLEAN: look again; -EAGAIN: there is none; -EINPROGRESS: there is
- * one, but it is being read, and let go now.
- */
-static int pick_segment(struct requests *requests, struct pool *pool, uint64_t pages, uint64_t below_pages,
-	uint32_t uid, struct pool_segment **ret_segment)
-{
-	struct policy_class classes[POOL_CLASSES_MAX];
-	size_t count = pool_get_classes(pool, classes);
-	size_t at = policy_pick_class(classes, count, pages, below_pages);
-	if (at == SIZE_MAX)
-		return verify_yield(&requests->verify, pool, pages, below_pages) ? -EINPROGRESS : -EAGAIN;
-	*ret_segment = pool_find_clean(pool, classes[at].segment_pages);
-	/* Its past forbids this owner: somebody else may have it, or, if nobody may, the kernel. */
-	if (handoff_may_give(requests->handoff, *ret_segment, uid))
-		return 0;
-	return find_other(requests, pool, ret_segment, uid);
-}
-
-/*
- * `verified` is a segment that was read for this request; NULL: none. -EINPROGRESS: it is to be read first,
- * and *ret_kept (if set) is kept until then.
- */
-static int grant(struct requests *requests, struct pool *pool, const struct hpz_wire_lease *wire,
-	const struct request_peer *peer, struct session *session, uint64_t below_pages,
-	struct pool_segment *verified, struct pool_segment **ret_kept, struct lease **ret_lease)
-{
-	struct lease draft = {0};
-	_cleanup_fd_ int pidfd = -1;
-	fill_draft(wire, peer, &draft);
-	int r = find_owner(requests, wire, peer, &draft, &pidfd);
+	struct pool_segment *segments[PLANNER_PARTS_MAX];
+	uint64_t given[PLANNER_PARTS_MAX];
+	size_t count;
+	void *keeper = get_keeper(requests, attempt);
+	int r = supply_collect(
+		&requests->supply, attempt->pool, keeper, attempt->pages, segments, given, &count);
 	if (r < 0)
 		return r;
-	uint64_t pages = size_pages(wire->bytes, pool->config.page_size);
-	if (!has_quota(requests, peer, pages * pool->config.page_size))
+	r = hand_out(requests, attempt, segments, given, count);
+	if (r < 0)
+		supply_drop(&requests->supply, attempt->pool, keeper);
+	return r;
+}
+
+/* Those who wait longer, and have nothing kept for them. */
+static void note_passed(struct requests *requests, const struct attempt *attempt)
+{
+	LIST_FOR_EACH (pos, &requests->waiting) {
+		struct request *request = CONTAINER_OF(pos, struct request, link);
+		if (request == attempt->request)
+			break;
+		if (request->op == HPZ_OP_LEASE && request->pool == attempt->pool && !request->is_held)
+			request->passed++;
+	}
+}
+
+/* Looks for memory and takes it. 0: it is kept and ready. -EAGAIN: there is none. */
+static int find_memory(struct requests *requests, struct attempt *attempt)
+{
+	const struct planner_plan *plan = &requests->plan;
+	struct supply_ask ask =
+		make_ask(requests, attempt->pool, attempt->wire, attempt->peer, attempt->request);
+	supply_plan(&requests->supply, &ask, &requests->plan);
+	bool is_whole = plan->kind != PLANNER_WAIT && plan->zeroed_pages == 0;
+	/* One that is only read for the operator is let go, and there in a moment. */
+	if (!is_whole && verify_yield(&requests->verify, attempt->pool, attempt->pages, ask.bound_pages))
+		return -EINPROGRESS;
+	if (plan->kind == PLANNER_WAIT)
+		return -EAGAIN;
+	int r = supply_take(&requests->supply, &ask, plan);
+	if (r < 0 && r != -EINPROGRESS)
+		return r == -ENOSPC ? -EUCLEAN : r;
+	attempt->ready_pages = plan->ready_pages;
+	attempt->zeroed_pages = plan->zeroed_pages;
+	attempt->is_held = true;
+	if (plan->passes)
+		note_passed(requests, attempt);
+	return r;
+}
+
+/* 0: attempt->lease. -EINPROGRESS: what is kept for it is being read or zeroed; -EAGAIN: there is not enough.
+ */
+static int grant(struct requests *requests, struct attempt *attempt)
+{
+	_cleanup_fd_ int pidfd = -1;
+	attempt->draft = (struct lease){0};
+	fill_draft(attempt->wire, attempt->peer, &attempt->draft);
+	int r = find_owner(requests, attempt->wire, attempt->peer, &attempt->draft, &pidfd);
+	if (r < 0)
+		return r;
+	attempt->pidfd = pidfd;
+	attempt->pages = size_pages(attempt->wire->bytes, attempt->pool->config.page_size);
+	if (!has_quota(requests, attempt->peer, attempt->pages * attempt->pool->config.page_size))
 		return -EDQUOT;
-	for (int tries = 0; tries < TRIES_MAX; tries++, verified = NULL) {
-		struct pool_segment *segment = verified;
-		r = verified ? 0 : pick_segment(requests, pool, pages, below_pages, draft.file_uid, &segment);
+	for (int tries = 0; tries < TRIES_MAX; tries++) {
+		r = attempt->is_held ? 0 : find_memory(requests, attempt);
 		if (r == -EUCLEAN)
 			continue;
 		if (r < 0)
 			return r;
-		if (!verified && pool->config.verify != CONFIG_VERIFY_OFF &&
-			!requests->reconcile->work.is_simulated) {
-			r = verify_segment(&requests->verify, segment);
-			*ret_kept = segment;
-			return r < 0 ? r : -EINPROGRESS;
-		}
-		r = grant_one(requests, segment, &draft, pages, pidfd, session, ret_lease);
-		if (r != -EUCLEAN)
+		r = hand_out_kept(requests, attempt);
+		if (r == -EINPROGRESS)
+			return r;
+		attempt->is_held = false;
+		if (r != -EUCLEAN && r != -EAGAIN)
 			return r;
 	}
 	return -EAGAIN;
 }
 
-static enum request_outcome refuse_short(struct requests *requests, const struct hpz_wire_head *head,
-	int error, const struct pool *pool, const struct hpz_wire_lease *wire)
+/* What would help, by what the planner lacked. */
+static const char *get_advice(const struct planner_plan *plan)
+{
+	switch (plan->reason) {
+	case PLANNER_QUEUE:
+		return "others wait longer for it: wait, too (a time limit), or enlarge the pool";
+	case PLANNER_COMING:
+		return "wait for what is being cleared or filled (a time limit)";
+	case PLANNER_LID:
+		return "the pool may hold no more: raise its max_pages, end a lease, or wait (a time limit)";
+	case PLANNER_BUSY:
+		return "no memory can be zeroed for it now (hpzctl set enabled=yes, if that is off): wait (a "
+		       "time "
+		       "limit)";
+	case PLANNER_SHORT:
+		return "the kernel has no free pages for the rest: raise nr_hugepages of the node or the "
+		       "pool's pages, end a lease, or wait (a time limit)";
+	case PLANNER_NO_REASON:
+	case PLANNER_DRAINED:
+		break;
+	}
+	return "wait for it (a time limit), or enlarge the pool";
+}
+
+/* Node, page size, asked, clean, waiting, and what would help; the plan is in requests->plan. */
+static void explain_short(struct requests *requests, const struct pool *pool, uint64_t bytes)
 {
 	char size[SIZE_TEXT], page[SIZE_TEXT], clean[SIZE_TEXT], largest[SIZE_TEXT], dirty[SIZE_TEXT],
 		fill[SIZE_TEXT];
 	uint64_t page_size = pool->config.page_size;
-	if (pool->is_draining)
-		return refuse(requests, head, HPZ_ERR_DRAINED,
-			"pool %s is drained: reload or restart hpzd to fill it again", pool->name);
-	return refuse(requests, head, error,
-		"node %" PRId32
+	snprintf(requests->text, sizeof requests->text,
+		"pool %s, node %" PRId32
 		", pages of %s: %s asked; %s is clean, the largest piece %s; %s is being cleared, %s is "
-		"being filled, %" PRIu32 " requests wait; wait for it (a time limit), or enlarge pool %s",
-		pool->config.node, size_format_exact(page_size, page), size_format(wire->bytes, size),
+		"being filled, %" PRIu32 " requests wait; %s",
+		pool->name, pool->config.node, size_format_exact(page_size, page), size_format(bytes, size),
 		size_format(pool->pages[SEGMENT_CLEAN] * page_size, clean),
 		size_format(pool_get_largest_clean(pool) * page_size, largest),
 		size_format(pool->pages[SEGMENT_DIRTY] * page_size, dirty),
-		size_format(pool->pages[SEGMENT_FILLING] * page_size, fill), pool->waiting, pool->name);
+		size_format(pool->pages[SEGMENT_FILLING] * page_size, fill), pool->waiting,
+		get_advice(&requests->plan));
+}
+
+/* `request` NULL: it has just come. */
+static enum request_outcome refuse_short(struct requests *requests, const struct hpz_wire_head *head,
+	int error, struct pool *pool, const struct hpz_wire_lease *wire, const struct request_peer *peer,
+	struct request *request)
+{
+	if (pool->is_draining)
+		return refuse(requests, head, HPZ_ERR_DRAINED,
+			"pool %s is drained: reload or restart hpzd to fill it again", pool->name);
+	struct supply_ask ask = make_ask(requests, pool, wire, peer, request);
+	supply_plan(&requests->supply, &ask, &requests->plan);
+	explain_short(requests, pool, wire->bytes);
+	return make_error(requests, head->op, head->id, error, 0, requests->text);
 }
 
 static enum request_outcome refuse_owner(
@@ -600,22 +762,6 @@ static enum request_outcome refuse_grant(struct requests *requests, const struct
 		return make_error(requests, head->op, head->id, HPZ_ERR_QUOTA, 0, requests->text);
 	log_error("pool %s: a lease failed: %s", pool->name, strerror(-r));
 	return refuse(requests, head, HPZ_ERR_INTERNAL, "hpzd could not hand out memory: %s", strerror(-r));
-}
-
-/* Whoever waits longest in this pool is not overtaken by one that would eat what it waits for. */
-static uint64_t get_bound(
-	const struct requests *requests, const struct pool *pool, const struct request *self)
-{
-	uint64_t bound = 0;
-	LIST_FOR_EACH (pos, &requests->waiting) {
-		const struct request *request = CONTAINER_OF(pos, struct request, link);
-		if (request == self)
-			break;
-		if (request->op == HPZ_OP_LEASE && request->pool == pool &&
-			(!bound || request->pages < bound))
-			bound = request->pages;
-	}
-	return bound;
 }
 
 static void count_waiting(struct requests *requests)
@@ -648,7 +794,40 @@ static enum request_outcome answer_key(struct requests *requests, struct session
 			"lease %" PRIu64 " cannot be opened again: %s", lease->id, strerror(-r));
 	if (lease->state == HPZ_STATE_OFFERED || lives_with_connection(lease))
 		lease->bound = session;
-	return reply_leased(requests, head, lease, lease_get_given(lease));
+	return reply_leased(requests, head, lease, lease_get_given(lease), 0);
+}
+
+/* What was clean counts as ready only for who did not have to wait. */
+static enum request_outcome reply_attempt(struct requests *requests, const struct hpz_wire_head *head,
+	const struct attempt *attempt, bool has_waited)
+{
+	uint64_t page_size = attempt->pool->config.page_size;
+	bool can_zeroed = attempt->peer->capabilities & HPZ_WIRE_CAN_ZEROED;
+	return reply_leased(requests, head, attempt->lease, has_waited ? 0 : attempt->ready_pages * page_size,
+		can_zeroed ? attempt->zeroed_pages * page_size : 0);
+}
+
+static enum request_outcome let_wait(struct requests *requests, const struct hpz_wire_head *head,
+	const struct attempt *attempt, bool is_impatient)
+{
+	const struct hpz_wire_lease *wire = attempt->wire;
+	struct request *request = make_waiting(
+		requests, attempt->session, attempt->peer, head, is_impatient ? -1 : wire->timeout_ms);
+	if (!request) {
+		supply_drop(&requests->supply, attempt->pool, get_keeper(requests, attempt));
+		return refuse_waiting(requests, head);
+	}
+	request->is_impatient = is_impatient;
+	request->lease = *wire;
+	request->pool = attempt->pool;
+	request->pages = attempt->pages;
+	request->is_held = attempt->is_held;
+	request->has_waited = !attempt->is_held && !is_impatient;
+	request->ready_pages = attempt->ready_pages;
+	request->zeroed_pages = attempt->zeroed_pages;
+	supply_pass(&requests->supply, attempt->pool, get_keeper(requests, attempt), request);
+	count_waiting(requests);
+	return REQUEST_WAITS;
 }
 
 static enum request_outcome handle_lease(struct requests *requests, struct session *session,
@@ -666,80 +845,201 @@ static enum request_outcome handle_lease(struct requests *requests, struct sessi
 	fill_draft(wire, peer, &draft);
 	if (!access_may_give(&rule, draft.file_uid, draft.file_gid))
 		return refuse_denied(requests, head, &rule, "give memory to another user or group");
-	struct pool *pool = choose_pool(requests, wire);
+	supply_forget(&requests->supply);
+	struct pool *pool = choose_pool(requests, wire, peer);
 	if (!pool)
 		return refuse_pool(requests, head, wire);
-	struct pool_segment *kept = NULL;
-	int r = pool->is_draining ? -EAGAIN
-				  : grant(requests, pool, wire, peer, session,
-					    get_bound(requests, pool, NULL), NULL, &kept, &lease);
+	struct attempt attempt = {.pool = pool, .wire = wire, .peer = peer, .session = session};
+	int r = pool->is_draining ? -EAGAIN : grant(requests, &attempt);
 	reconcile_mark(requests->reconcile);
 	if (r == 0)
-		return reply_leased(requests, head, lease, lease_get_given(lease));
+		return reply_attempt(requests, head, &attempt, false);
 	if (r != -EAGAIN && r != -EINPROGRESS)
 		return refuse_grant(requests, head, r, pool, wire);
 	bool is_impatient = r == -EINPROGRESS && wire->timeout_ms == 0;
 	if ((wire->timeout_ms == 0 && !is_impatient) || pool->is_draining)
-		return refuse_short(requests, head, HPZ_ERR_NO_MEMORY, pool, wire);
-	struct request *request =
-		make_waiting(requests, session, peer, head, is_impatient ? -1 : wire->timeout_ms);
-	if (kept && request)
-		pool_keep(kept, request);
-	else if (kept)
-		verify_drop(&requests->verify, kept);
-	if (!request)
-		return refuse_waiting(requests, head);
-	request->is_impatient = is_impatient;
-	request->lease = *wire;
-	request->pool = pool;
-	request->pages = size_pages(wire->bytes, pool->config.page_size);
-	count_waiting(requests);
-	return REQUEST_WAITS;
+		return refuse_short(requests, head, HPZ_ERR_NO_MEMORY, pool, wire, peer, NULL);
+	return let_wait(requests, head, &attempt, is_impatient);
+}
+
+/* What came of a request that waited. */
+static void answer_attempt(
+	struct requests *requests, struct request *request, const struct attempt *attempt, int r)
+{
+	struct hpz_wire_head head = make_head(request);
+	if (r == 0)
+		reply_attempt(requests, &head, attempt, request->has_waited);
+	else if (r == -EPERM)
+		refuse_short(requests, &head, HPZ_ERR_DRAINED, request->pool, &request->lease, &request->peer,
+			request);
+	else if (r == -EAGAIN)
+		refuse_short(requests, &head, HPZ_ERR_NO_MEMORY, request->pool, &request->lease,
+			&request->peer, request);
+	else
+		refuse_grant(requests, &head, r, request->pool, &request->lease);
+	answer(request);
+}
+
+/* Asked twice with one key, and served once already. */
+static bool answer_same(struct requests *requests, struct request *request)
+{
+	char key[HPZ_WIRE_KEY + 1];
+	struct hpz_wire_head head = make_head(request);
+	proto_get_text(request->lease.key, sizeof request->lease.key, key);
+	struct lease *same = lease_find_key(requests->leases, request->peer.uid, key);
+	if (!same)
+		return false;
+	answer_key(requests, request->session, &head, &request->lease, same);
+	answer(request);
+	return true;
 }
 
 static void serve_lease(struct requests *requests, struct request *request)
 {
-	struct hpz_wire_head head = make_head(request);
-	struct lease *lease = NULL;
-	struct pool *pool = request->pool;
-	struct pool_segment *kept = NULL, *verified = pool_find_kept(pool, request);
-	if (verified && verified->is_busy && !pool->is_draining)
-		return; /* it is being read */
-	/* Asked twice with one key, and served once already. */
-	char key[HPZ_WIRE_KEY + 1];
-	proto_get_text(request->lease.key, sizeof request->lease.key, key);
-	struct lease *same = lease_find_key(requests->leases, request->peer.uid, key);
-	if (same) {
-		answer_key(requests, request->session, &head, &request->lease, same);
-		answer(request);
+	if (answer_same(requests, request))
 		return;
-	}
-	int r = pool->is_draining ? -EPERM
-				  : grant(requests, pool, &request->lease, &request->peer, request->session,
-					    get_bound(requests, pool, request), verified, &kept, &lease);
-	if (kept)
-		pool_keep(kept, request);
-	if (r == -EINPROGRESS || (r == -EAGAIN && !request->is_impatient))
-		return;
-	if (r == -EPERM)
-		refuse_short(requests, &head, HPZ_ERR_DRAINED, pool, &request->lease);
-	else if (r == -EAGAIN)
-		refuse_short(requests, &head, HPZ_ERR_NO_MEMORY, pool, &request->lease);
-	else if (r < 0)
-		refuse_grant(requests, &head, r, pool, &request->lease);
-	else
-		reply_leased(requests, &head, lease, request->is_impatient ? lease_get_given(lease) : 0);
-	answer(request);
+	struct attempt attempt = {
+		.pool = request->pool,
+		.wire = &request->lease,
+		.peer = &request->peer,
+		.session = request->session,
+		.request = request,
+		.is_held = request->is_held,
+		.ready_pages = request->ready_pages,
+		.zeroed_pages = request->zeroed_pages,
+	};
+	int r = request->pool->is_draining ? -EPERM : grant(requests, &attempt);
+	request->is_held = attempt.is_held;
+	request->ready_pages = attempt.ready_pages;
+	request->zeroed_pages = attempt.zeroed_pages;
+	if (r == -EAGAIN && !request->is_impatient)
+		request->has_waited = true;
+	else if (r != -EINPROGRESS)
+		answer_attempt(requests, request, &attempt, r);
 }
 
 void request_serve(struct requests *requests)
 {
+	supply_forget(&requests->supply);
 	LIST_FOR_EACH_SAFE (pos, &requests->waiting) {
 		struct request *request = CONTAINER_OF(pos, struct request, link);
 		if (request->op == HPZ_OP_LEASE)
 			serve_lease(requests, request);
 	}
 	count_waiting(requests);
+}
+
+/* ---- plan ---- */
+
+static uint64_t count_pages(const struct planner_take *takes, size_t count)
+{
+	uint64_t pages = 0;
+	for (size_t i = 0; i < count; i++)
+		pages += takes[i].segment_pages * takes[i].count;
+	return pages;
+}
+
+/* For people: what of it is clean, and where the rest comes from. */
+static void explain_plan(
+	struct requests *requests, const struct pool *pool, const struct hpz_wire_planned *planned)
+{
+	char ready[SIZE_TEXT], zeroed[SIZE_TEXT], from[3][SIZE_TEXT];
+	const struct planner_plan *plan = &requests->plan;
+	size_t used = (size_t)snprintf(requests->text, sizeof requests->text,
+		"pool %s, node %" PRId32 ": %s is clean, in %" PRIu32 " segment%s", pool->name,
+		pool->config.node, size_format(planned->ready, ready), planned->segments,
+		planned->segments == 1 ? "" : "s");
+	if (plan->kind == PLANNER_TRIM)
+		snprintf(requests->text + used, sizeof requests->text - used,
+			"; %" PRIu64 " pages behind it go back to the kernel",
+			plan->takes[0].segment_pages - plan->ready_pages);
+	if (planned->zeroed > 0)
+		snprintf(requests->text + used, sizeof requests->text - used,
+			"; %s is zeroed first, on pages that are free (%s), of dirty segments (%s), of clean "
+			"ones of another size (%s)",
+			size_format(planned->zeroed, zeroed), size_format(planned->from_free, from[0]),
+			size_format(planned->from_dirty, from[1]), size_format(planned->from_clean, from[2]));
+}
+
+/* What the plan in requests->plan gives. */
+static void fill_given(const struct planner_plan *plan, uint64_t page_size, struct hpz_wire_planned *planned)
+{
+	static const uint32_t kinds[] = {
+		[PLANNER_WAIT] = HPZ_PLAN_WAIT,
+		[PLANNER_EXACT] = HPZ_PLAN_EXACT,
+		[PLANNER_TRIM] = HPZ_PLAN_TRIM,
+		[PLANNER_EXTEND] = HPZ_PLAN_EXTEND,
+		[PLANNER_SEVERAL] = HPZ_PLAN_SEVERAL,
+	};
+	planned->kind = kinds[plan->kind];
+	if (plan->kind == PLANNER_WAIT)
+		return;
+	/* Of what is unlinked more may come free than is needed. */
+	uint64_t dirty = MIN(count_pages(plan->dirty, plan->dirty_count), plan->zeroed_pages);
+	uint64_t clean = MIN(count_pages(plan->clean, plan->clean_count), plan->zeroed_pages - dirty);
+	planned->segments = (uint32_t)plan->parts;
+	planned->given = (plan->ready_pages + plan->zeroed_pages) * page_size;
+	planned->ready = plan->ready_pages * page_size;
+	planned->zeroed = plan->zeroed_pages * page_size;
+	planned->from_dirty = dirty * page_size;
+	planned->from_clean = clean * page_size;
+	planned->from_free = planned->zeroed - planned->from_dirty - planned->from_clean;
+}
+
+static void refuse_plan(struct hpz_wire_planned *planned, int error)
+{
+	*planned = (struct hpz_wire_planned){
+		.size = sizeof *planned,
+		.kind = HPZ_PLAN_REFUSE,
+		.error = (uint32_t)error,
+		.asked = planned->asked,
+		.page_size = planned->page_size,
+		.node = planned->node,
+		.waiting = planned->waiting,
+	};
+}
+
+/* The text is in requests->text afterwards. */
+static void plan_lease(struct requests *requests, struct pool *pool, const struct request_peer *peer,
+	const struct hpz_wire_lease *wire, struct hpz_wire_planned *planned)
+{
+	struct supply_ask ask = make_ask(requests, pool, wire, peer, NULL);
+	supply_plan(&requests->supply, &ask, &requests->plan);
+	fill_given(&requests->plan, pool->config.page_size, planned);
+	if (pool->is_draining) {
+		refuse_plan(planned, HPZ_ERR_DRAINED);
+		snprintf(requests->text, sizeof requests->text, "pool %s is drained", pool->name);
+	} else if (!has_quota(requests, peer, ask.request.pages * pool->config.page_size)) {
+		refuse_plan(planned, HPZ_ERR_QUOTA);
+	} else if (requests->plan.kind == PLANNER_WAIT) {
+		if (wire->timeout_ms == 0)
+			refuse_plan(planned, HPZ_ERR_NO_MEMORY);
+		explain_short(requests, pool, wire->bytes);
+	} else {
+		explain_plan(requests, pool, planned);
+	}
+}
+
+static enum request_outcome handle_plan(struct requests *requests, struct session *session,
+	const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
+{
+	const struct hpz_wire_lease *wire = payload;
+	supply_forget(&requests->supply);
+	struct pool *pool = choose_pool(requests, wire, peer);
+	if (!pool)
+		return refuse_pool(requests, head, wire);
+	struct hpz_wire_planned *planned = get_payload(requests);
+	*planned = (struct hpz_wire_planned){
+		.size = sizeof *planned,
+		.asked = wire->bytes,
+		.page_size = pool->config.page_size,
+		.node = pool->config.node,
+		.waiting = pool->waiting,
+	};
+	plan_lease(requests, pool, peer, wire, planned);
+	proto_set_text(planned->pool, sizeof planned->pool, pool->name);
+	proto_set_text(planned->text, sizeof planned->text, requests->text);
+	return finish_reply(requests, head->op, head->id, sizeof *planned);
 }
 
 /* ---- release, adopt, ack ---- */
@@ -837,7 +1137,7 @@ static enum request_outcome handle_adopt(struct requests *requests, struct sessi
 			lease->id, strerror(-r));
 	}
 	lease->bound = lives_with_connection(lease) ? session : NULL;
-	return reply_leased(requests, head, lease, lease_get_given(lease));
+	return reply_leased(requests, head, lease, lease_get_given(lease), 0);
 }
 
 static enum request_outcome handle_ack(struct requests *requests, struct session *session,
@@ -1199,8 +1499,10 @@ static void on_timeout(uv_timer_t *timer)
 	struct hpz_wire_head head = make_head(request);
 	if (settle(requests, request)) /* a limit of 0 asks whether it is so now */
 		return;
+	supply_forget(&requests->supply);
 	if (request->op == HPZ_OP_LEASE)
-		refuse_short(requests, &head, HPZ_ERR_TIMEOUT, request->pool, &request->lease);
+		refuse_short(requests, &head, HPZ_ERR_TIMEOUT, request->pool, &request->lease, &request->peer,
+			request);
 	else if (request->op == HPZ_OP_RELEASE)
 		refuse(requests, &head, HPZ_ERR_TIMEOUT,
 			"lease %" PRIu64 " has ended, but its memory is not clean yet", request->release.id);
@@ -1265,6 +1567,7 @@ static const struct {
 	[HPZ_OP_WAIT]    = {"wait",    sizeof(struct hpz_wire_wait),    check_wait,    handle_wait,    CONFIG_ALLOW_STATUS, false},
 	[HPZ_OP_DRAIN]   = {"drain",   sizeof(struct hpz_wire_drain),   check_drain,   handle_drain,   CONFIG_ALLOW_ADMIN,  false},
 	[HPZ_OP_CHECK]   = {"check",   sizeof(struct hpz_wire_check),   check_check,   handle_check,   CONFIG_ALLOW_ADMIN,  false},
+	[HPZ_OP_PLAN]    = {"plan",    sizeof(struct hpz_wire_lease),   check_lease,   handle_plan,    CONFIG_ALLOW_STATUS | CONFIG_ALLOW_LEASE, false},
 	[HPZ_OP_VERIFY]  = {"verify",  sizeof(struct hpz_wire_verify),  check_verify,  handle_verify,  CONFIG_ALLOW_ADMIN,  false},
 	[HPZ_OP_CALIBRATE] = {"calibrate", sizeof(struct hpz_wire_calibrate), check_calibrate, handle_calibrate, CONFIG_ALLOW_ADMIN, false},
 	[HPZ_OP_SET]     = {"set rules of clearing", sizeof(struct hpz_wire_set), check_set, handle_set, CONFIG_ALLOW_ADMIN, false},
@@ -1317,7 +1620,8 @@ enum request_outcome request_handle(struct requests *requests, struct session *s
 	return table[head.op].handle(requests, session, peer, &head, &payload);
 }
 
-enum request_outcome request_handle_hello(struct requests *requests, const void *message, size_t length)
+enum request_outcome request_handle_hello(
+	struct requests *requests, const void *message, size_t length, uint64_t *ret_capabilities)
 {
 	struct hpz_wire_head head = {.op = HPZ_OP_HELLO};
 	struct hpz_wire_hello hello;
@@ -1329,6 +1633,7 @@ enum request_outcome request_handle_hello(struct requests *requests, const void 
 		r = proto_get_payload(message, length, &hello, sizeof hello);
 	if (r == 0)
 		r = proto_check_hello(&hello, &why);
+	*ret_capabilities = r ? 0 : hello.capabilities;
 	if (r)
 		return refuse_broken(requests, &head, r, why);
 	struct hpz_wire_hello *reply = get_payload(requests);
@@ -1348,6 +1653,15 @@ enum request_outcome request_handle_hello(struct requests *requests, const void 
 }
 
 /* ---- life ---- */
+
+static void on_extension_failed(void *keeper, void *user)
+{
+	struct requests *requests = user;
+	LIST_FOR_EACH (pos, &requests->waiting) {
+		struct request *request = CONTAINER_OF(pos, struct request, link);
+		request->failed += request == keeper;
+	}
+}
 
 void request_cancel_session(struct requests *requests, struct session *session)
 {
@@ -1382,6 +1696,7 @@ void request_init(struct requests *requests, uv_loop_t *loop, const struct host 
 	requests->started_ns = clock_get_ns(CLOCK_MONOTONIC);
 	list_init(&requests->waiting);
 	verify_init(&requests->verify, reconcile);
+	supply_init(&requests->supply, reconcile, handoff, &requests->verify, on_extension_failed, requests);
 }
 
 void request_deinit(struct requests *requests)

@@ -10,7 +10,7 @@
 #include "access.h"
 #include "proto.h"
 #include "books.h"
-#include "verify.h"
+#include "supply.h"
 
 struct session;
 
@@ -22,6 +22,7 @@ struct request_peer {
 	int pidfd;     /* borrowed by whoever reads this; -1: the process is gone or cannot be held on to */
 	gid_t *groups; /* supplementary ones, the session's */
 	size_t group_count;
+	uint64_t capabilities; /* HPZ_WIRE_CAN_*, from its hello */
 };
 
 struct request_reply {
@@ -44,7 +45,9 @@ struct requests {
 	uint64_t started_ns;
 	struct list waiting; /* struct request, in order of arrival */
 	struct verify verify;
-	unsigned connections; /* kept by the listener */
+	struct supply supply;
+	struct planner_plan plan; /* the one that is being made */
+	unsigned connections;     /* kept by the listener */
 	/* [clear] as it shall be from now on. 0, or -EINVAL with the reason; NULL: nobody can change it. */
 	int (*set_clear)(const struct config_clear *clear, char *ret_why, size_t capacity, void *user);
 	void *set_user;
@@ -75,8 +78,9 @@ void request_find_rule(
  * none. */
 enum request_outcome request_handle(struct requests *requests, struct session *session,
 	const struct request_peer *peer, const void *message, size_t length, uint64_t unread_lease);
-/* The hello, first of all messages. */
-enum request_outcome request_handle_hello(struct requests *requests, const void *message, size_t length);
+/* The hello, first of all messages; *ret_capabilities: what the client can, 0 if it is refused. */
+enum request_outcome request_handle_hello(
+	struct requests *requests, const void *message, size_t length, uint64_t *ret_capabilities);
 /* An error reply for a message that cannot even be read. */
 void request_make_error(struct requests *requests, uint16_t op, uint64_t id, int error, const char *text);
 void request_close_fds(struct request_reply *reply);

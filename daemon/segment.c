@@ -210,6 +210,14 @@ void segment_close_store(struct segment_store *store)
 	free(store);
 }
 
+uint64_t segment_get_room(const struct segment_store *store)
+{
+	struct statfs fs;
+	if (fstatfs(store->hpz_fd, &fs) < 0 || fs.f_blocks == 0)
+		return UINT64_MAX;
+	return (uint64_t)fs.f_bfree;
+}
+
 int segment_lock_workers(struct segment_store *store)
 {
 	if (flock(store->workers_fd, LOCK_EX | LOCK_NB) < 0)

@@ -70,6 +70,9 @@ void segment_close_store(struct segment_store *store);
 /* Whether what is below a mount is of this format, or nothing: makes, locks and changes nothing. 0; -EPROTO a
  * newer format is there; or another negative errno. */
 int segment_check_format(const char *mount);
+/* Pages the mount still gives, by its own `size=`, whatever the kernel has; UINT64_MAX: it has no such lid.
+ */
+uint64_t segment_get_room(const struct segment_store *store);
 
 /*
  * Takes workers_fd's lock if no worker of a dead hpzd holds it. 1: taken, no leftovers; 0: some live on; or

@@ -23,12 +23,13 @@ struct sentry {
 	void *user;
 };
 
-/* A segment is handed out between the open and our hearing of it: its next generation is meant, too. */
+/* A segment is handed out or extended between the open and our hearing of it: both are meant, too. */
 static bool is_meant(const struct pool_segment *segment, const struct segment_name *name)
 {
 	if (segment->id != name->id)
 		return false;
-	if (segment->state == SEGMENT_CLEAN)
+	if (segment->state == SEGMENT_CLEAN ||
+		(segment->state == SEGMENT_FILLING && segment->generation == name->generation))
 		return true;
 	return segment->state == SEGMENT_LEASED && segment->generation == name->generation + 1;
 }
@@ -55,7 +56,7 @@ static void suspect(struct sentry *sentry, struct pool_segment *segment, const c
 static void suspect_all(
 	struct sentry *sentry, struct pool *pool, const struct segment_name *name, const char *what)
 {
-	static const enum segment_state states[] = {SEGMENT_CLEAN, SEGMENT_LEASED};
+	static const enum segment_state states[] = {SEGMENT_CLEAN, SEGMENT_LEASED, SEGMENT_FILLING};
 	POOL_FOR_EACH (pos, pool) {
 		struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
 		for (size_t i = 0; i < (name ? ARRAY_SIZE(states) : 1); i++) {

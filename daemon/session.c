@@ -203,7 +203,7 @@ static void handle(struct session *session, const void *message, size_t length)
 	struct requests *requests = session->requests;
 	enum request_outcome outcome;
 	if (!session->has_hello) {
-		outcome = request_handle_hello(requests, message, length);
+		outcome = request_handle_hello(requests, message, length, &session->peer.capabilities);
 		session->has_hello = outcome == REQUEST_REPLIED;
 	} else {
 		note_ack(session, message, length);

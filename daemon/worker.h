@@ -48,6 +48,11 @@ enum worker_op {
 	WORKER_REMOVE = 12, /* helper: remove `name` in the directory, also a directory of names */
 	WORKER_ZERO_FREE =
 		13, /* memory: have the kernel zero `pages` of its free ones, one after the other */
+	/*
+	 * memory: have the kernel allocate and zero `first`..`pages` of a file that is long enough, through a
+	 * mapping: several at a time on one file, which fallocate's lock of the inode (6.18) does not let.
+	 */
+	WORKER_GROW = 14,
 };
 
 /*
@@ -63,7 +68,7 @@ struct worker_job {
 	int32_t method; /* CLEAR: row of zero_methods */
 	uint64_t page_size;
 	uint64_t length;       /* pages the file must have */
-	uint64_t first, pages; /* TRIM: range; ZERO_FREE: pages */
+	uint64_t first, pages; /* TRIM, GROW: range; ZERO_FREE: pages */
 	uint64_t first_byte;   /* CLEAR: the part of the file, which may begin inside a page */
 	uint64_t part_bytes;   /* CLEAR: 0: to the end */
 	uint64_t resume;       /* FILL, CLEAR, VERIFY: up to where an earlier try of this very job was done */

@@ -50,7 +50,7 @@ struct api_segment {
 };
 
 struct hpz_lease {
-	uint64_t id, asked, given;
+	uint64_t id, asked, given, ready, zeroed;
 	uint32_t deliver;
 	void *address; /* NULL: not mapped */
 	size_t length;

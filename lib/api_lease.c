@@ -7,6 +7,10 @@
 
 #define API_LARGEST_ID (1ull << 53) /* exact in a double */
 
+/* What hpzd may need to zero 256 MiB for us, in ms: memory new in the kernel's pool costs up to 3 s a GiB. */
+#define API_ZERO_SHIFT 28
+#define API_ZERO_MS    1000
+
 /* ---- the reply ---- */
 
 /* Gives each segment its descriptor; all of them must find a segment. */
@@ -47,7 +51,8 @@ static bool api_check_segments(const struct hpz_lease *lease)
 static bool api_check_leased(const struct hpz_wire_leased *leased)
 {
 	return leased->id && leased->id < API_LARGEST_ID && leased->segments && leased->asked &&
-	       leased->given >= leased->asked && !leased->reserved &&
+	       leased->given >= leased->asked && !leased->reserved && leased->ready <= leased->given &&
+	       leased->zeroed <= leased->given - leased->ready &&
 	       (leased->deliver == HPZ_DELIVER_FD || leased->deliver == HPZ_DELIVER_PATH);
 }
 
@@ -70,6 +75,8 @@ static struct hpz_lease *api_read_lease(const struct hpz_wire_leased *leased, st
 	lease->id = leased->id;
 	lease->asked = leased->asked;
 	lease->given = leased->given;
+	lease->ready = leased->ready;
+	lease->zeroed = leased->zeroed;
 	lease->deliver = leased->deliver;
 	bool good = true;
 	while (good && lease->segment_count < leased->segments) {
@@ -212,8 +219,70 @@ int hpz_lease(struct hpz *hpz, const struct hpz_lease_request *request, struct h
 	error = api_set_lease(hpz, &known, &wire);
 	if (error)
 		return error;
+	int64_t waits_ms = wire.timeout_ms;
+	int64_t zeroing_ms = (int64_t)(wire.bytes >> API_ZERO_SHIFT) * API_ZERO_MS;
+	if (waits_ms != HPZ_FOREVER && __builtin_add_overflow(waits_ms, zeroing_ms, &waits_ms))
+		waits_ms = INT64_MAX;
 	return api_call_lease(
-		hpz, HPZ_OP_LEASE, &wire, sizeof(wire), wire.timeout_ms, wire.deliver, wire.bytes, ret_lease);
+		hpz, HPZ_OP_LEASE, &wire, sizeof(wire), waits_ms, wire.deliver, wire.bytes, ret_lease);
+}
+
+/* ---- what a lease would get ---- */
+
+static bool api_check_planned(const struct hpz_wire_planned *planned, const struct hpz_wire_lease *wire)
+{
+	bool is_given = planned->kind >= HPZ_PLAN_EXACT && planned->kind <= HPZ_PLAN_SEVERAL;
+
+	if (planned->asked != wire->bytes || planned->kind == 0 || planned->kind > HPZ_PLAN_REFUSE ||
+		(planned->error != 0) != (planned->kind == HPZ_PLAN_REFUSE))
+		return false;
+	if (!is_given)
+		return planned->given == 0 && planned->segments == 0;
+	return planned->given >= planned->asked && planned->segments > 0 &&
+	       planned->ready <= planned->given && planned->zeroed <= planned->given - planned->ready;
+}
+
+int hpz_plan(struct hpz *hpz, const struct hpz_lease_request *request, struct hpz_plan_result *result)
+{
+	_cleanup_api_reply_ struct api_reply reply = {0};
+	struct hpz_lease_request known;
+	struct hpz_wire_lease wire;
+	struct hpz_wire_planned planned;
+
+	int error = api_begin_call(hpz);
+	if (error)
+		return error;
+	if (!result)
+		return api_fail(hpz, HPZ_ERR_INVALID, "there is no place for the result");
+	error = api_get_struct(request, &known, sizeof(known), sizeof(known));
+	if (error)
+		return api_fail_struct(hpz, error);
+	error = api_set_lease(hpz, &known, &wire);
+	if (!error)
+		error = api_call(hpz, HPZ_OP_PLAN, &wire, sizeof(wire), 0, &reply);
+	if (error)
+		return error;
+	if (!api_read(&reply.payload, &planned, sizeof(planned)) || reply.payload.left ||
+		!api_check_planned(&planned, &wire))
+		return api_fail_protocol(hpz, "a malformed plan");
+	struct hpz_plan_result ours = {
+		.kind = planned.kind,
+		.error = planned.error,
+		.asked = planned.asked,
+		.size = planned.given,
+		.ready = planned.ready,
+		.zeroed = planned.zeroed,
+		.from_free = planned.from_free,
+		.from_dirty = planned.from_dirty,
+		.from_clean = planned.from_clean,
+		.page_size = planned.page_size,
+		.segment_count = planned.segments,
+		.node = planned.node,
+		.waiting = planned.waiting,
+	};
+	proto_get_text(planned.pool, sizeof(planned.pool), ours.pool);
+	proto_get_text(planned.text, sizeof(planned.text), ours.text);
+	return api_put_struct(result, &ours, sizeof(ours));
 }
 
 int hpz_adopt(
@@ -288,6 +357,16 @@ uint64_t hpz_lease_get_size(const struct hpz_lease *lease)
 uint64_t hpz_lease_get_asked(const struct hpz_lease *lease)
 {
 	return lease ? lease->asked : 0;
+}
+
+uint64_t hpz_lease_get_ready(const struct hpz_lease *lease)
+{
+	return lease ? lease->ready : 0;
+}
+
+uint64_t hpz_lease_get_zeroed(const struct hpz_lease *lease)
+{
+	return lease ? lease->zeroed : 0;
 }
 
 size_t hpz_lease_get_segment_count(const struct hpz_lease *lease)

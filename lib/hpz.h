@@ -120,6 +120,11 @@ enum hpz_deliver {
 	1u /* fd: the file may be opened again through /proc/self/fd (owner: our uid, 0600) */
 #define HPZ_LEASE_UNBOUND 2u /* fd: outlives this connection; ends with its owner process */
 #define HPZ_LEASE_KEEP    4u /* path: does not end by itself once nobody has it open any more */
+/*
+ * May be given as several segments, in order, where no single one is clean; at most 253. hpz_map() maps them
+ * one after the other. Without it a lease has one segment.
+ */
+#define HPZ_LEASE_SEGMENTS 8u
 
 struct hpz_lease_request {
 	size_t struct_size;
@@ -161,6 +166,14 @@ HPZ_PUBLIC uint64_t hpz_lease_get_size(const struct hpz_lease *lease);
 /* Bytes asked for. */
 HPZ_PUBLIC uint64_t hpz_lease_get_asked(const struct hpz_lease *lease);
 
+/*
+ * Bytes of it that were clean when hpz_lease() asked, and bytes that the kernel zeroed for it then. What is
+ * neither had to be waited for: 0 and 0 for a request that was served from what came back. An adopted lease
+ * is ready. A server that does not say has zeroed 0.
+ */
+HPZ_PUBLIC uint64_t hpz_lease_get_ready(const struct hpz_lease *lease);
+HPZ_PUBLIC uint64_t hpz_lease_get_zeroed(const struct hpz_lease *lease);
+
 struct hpz_segment {
 	size_t struct_size;
 	uint64_t page_size;  /* bytes */
@@ -186,6 +199,43 @@ HPZ_PUBLIC int hpz_lease_steal_fd(struct hpz_lease *lease, size_t index);
  */
 HPZ_PUBLIC int hpz_map(struct hpz *hpz, struct hpz_lease *lease, void **ret_address, size_t *ret_length);
 HPZ_PUBLIC void hpz_unmap(struct hpz_lease *lease);
+
+enum hpz_plan_kind {
+	HPZ_PLAN_EXACT = 1,   /* one clean segment of that size */
+	HPZ_PLAN_TRIM = 2,    /* a larger clean one, whose tail goes back to the kernel */
+	HPZ_PLAN_EXTEND = 3,  /* a smaller clean one, or none, and pages that the kernel zeroes for it */
+	HPZ_PLAN_SEVERAL = 4, /* several segments; `zeroed` of them is a new one that the kernel zeroes */
+	HPZ_PLAN_WAIT = 5,    /* it would wait */
+	HPZ_PLAN_REFUSE = 6   /* it would be refused with `error` */
+};
+
+struct hpz_plan_result {
+	size_t struct_size;
+	uint32_t kind;  /* enum hpz_plan_kind; there may be new ones */
+	uint32_t error; /* REFUSE: enum hpz_error */
+	/* bytes */
+	uint64_t asked;
+	uint64_t size;       /* what would be given; 0 when nothing */
+	uint64_t ready;      /* of it, clean now */
+	uint64_t zeroed;     /* of it, zeroed by the kernel before the answer: */
+	uint64_t from_free;  /* on pages it has free, */
+	uint64_t from_dirty; /* on pages of segments that wait to be cleared, and are unlinked for it, */
+	uint64_t from_clean; /* on pages of clean segments of the wrong size, unlinked, too */
+	uint64_t page_size;
+	uint32_t segment_count;
+	int32_t node;
+	uint32_t waiting; /* requests that wait for memory of this pool */
+	char pool[72];    /* the pool it would be taken from */
+	char text[520];   /* the same for people */
+};
+
+/*
+ * What hpz_lease() with this request would be answered now, without doing it: nothing is taken, and a moment
+ * later it may be otherwise. Needs the right to read status or to lease. Errors: NO_POOL, TOO_LARGE, DENIED,
+ * UNSUPPORTED (an older hpzd), INVALID, LOST ...
+ */
+HPZ_PUBLIC int hpz_plan(
+	struct hpz *hpz, const struct hpz_lease_request *request, struct hpz_plan_result *result);
 
 /* Flags of hpz_release(). */
 #define HPZ_RELEASE_WAIT 1u /* wait until every segment is clean again or given back to the kernel */

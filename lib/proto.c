@@ -11,8 +11,9 @@
 #include "hpz.h"
 #include "util.h"
 
-static_assert(
-	HPZ_WIRE_LEASE_FLAGS == (HPZ_LEASE_REOPENABLE | HPZ_LEASE_UNBOUND | HPZ_LEASE_KEEP), "same values");
+static_assert(HPZ_WIRE_LEASE_FLAGS ==
+		      (HPZ_LEASE_REOPENABLE | HPZ_LEASE_UNBOUND | HPZ_LEASE_KEEP | HPZ_LEASE_SEGMENTS),
+	"same values");
 static_assert(HPZ_WIRE_RELEASE_FLAGS == (HPZ_RELEASE_WAIT | HPZ_RELEASE_FORCE), "same values");
 static_assert(HPZ_WIRE_ADOPT_FLAGS == HPZ_LEASE_UNBOUND, "same values");
 static_assert(HPZ_WIRE_DRAIN_FLAGS == HPZ_DRAIN_GIVE_BACK, "same values");
@@ -95,6 +96,7 @@ static const uint16_t proto_least[HPZ_OP_LAST + 1] = {
 	[HPZ_OP_SET] = 328,
 	[HPZ_OP_CALIBRATE] = 80,
 	[HPZ_OP_CLEARING] = 8,
+	[HPZ_OP_PLAN] = 376,
 };
 
 size_t proto_get_least_size(uint16_t op)

@@ -44,6 +44,10 @@
  * RELEASE with HPZ_RELEASE_FORCE does not wait for who still holds the memory: its names are removed, its
  * pages are orphans until the kernel has them back.
  *
+ * A LEASE that asks for it (HPZ_LEASE_SEGMENTS) may be answered with several segments, in order, at most
+ * HPZ_WIRE_MAX_FDS. `ready` and `zeroed` of the reply say what was clean already and what the kernel zeroed
+ * for it; the rest had to be waited for. PLAN asks what a LEASE would get, and takes nothing.
+ *
  * VERIFY reads all clean memory of a pool, or of all, and is answered when that is done: how much was read,
  * and what was not zero.
  *
@@ -97,8 +101,9 @@ enum hpz_wire_op {
 	HPZ_OP_SET = 12,
 	HPZ_OP_CALIBRATE = 13,
 	HPZ_OP_CLEARING = 14,
+	HPZ_OP_PLAN = 15,
 };
-#define HPZ_OP_LAST HPZ_OP_CLEARING
+#define HPZ_OP_LAST HPZ_OP_PLAN
 
 #define HPZ_WIRE_REPLY 1u /* head.flags */
 
@@ -112,13 +117,15 @@ struct hpz_wire_head {
 };
 static_assert(sizeof(struct hpz_wire_head) == 24, "wire");
 
+#define HPZ_WIRE_CAN_ZEROED 1u /* client: knows hpz_wire_leased.zeroed; others get 0 there */
+
 struct hpz_wire_hello {
 	uint32_t size;
 	uint32_t magic;
 	uint16_t version; /* what the sender speaks */
 	uint16_t compat;  /* the oldest it still speaks */
 	uint32_t reserved;
-	uint64_t capabilities; /* none yet */
+	uint64_t capabilities; /* HPZ_WIRE_CAN_*; those that are not known mean nothing */
 	uint32_t max_message;
 	uint32_t max_request;
 	uint32_t max_descriptors;
@@ -141,7 +148,7 @@ struct hpz_wire_empty {
 };
 static_assert(sizeof(struct hpz_wire_empty) == 8, "wire");
 
-#define HPZ_WIRE_LEASE_FLAGS 7u /* HPZ_LEASE_* of hpz.h, same values */
+#define HPZ_WIRE_LEASE_FLAGS 15u /* HPZ_LEASE_* of hpz.h, same values */
 #define HPZ_WIRE_NODE_ANY    (-1)
 
 struct hpz_wire_lease {
@@ -179,11 +186,12 @@ struct hpz_wire_leased {
 	uint64_t id;
 	uint64_t asked; /* bytes */
 	uint64_t given; /* bytes */
-	uint64_t ready; /* bytes of it that were clean when asked */
+	uint64_t ready; /* bytes of it that were clean when asked; a request that had to wait: 0 */
 	uint32_t deliver;
 	uint32_t reserved;
+	uint64_t zeroed; /* bytes of it that the kernel zeroed for this request */
 };
-static_assert(sizeof(struct hpz_wire_leased) == 48, "wire");
+static_assert(sizeof(struct hpz_wire_leased) == 56, "wire");
 
 enum hpz_wire_record {
 	HPZ_RECORD_LEASE = 1,
@@ -412,6 +420,30 @@ struct hpz_wire_checked {
 	uint64_t dropped; /* found beyond what is kept */
 };
 static_assert(sizeof(struct hpz_wire_checked) == 40, "wire");
+
+/*
+ * Reply to PLAN, whose payload is a struct hpz_wire_lease: what a LEASE like that would be answered, without
+ * doing it.
+ */
+struct hpz_wire_planned {
+	uint32_t size;
+	uint32_t kind;     /* enum hpz_plan_kind */
+	uint32_t error;    /* REFUSE: enum hpz_error */
+	uint32_t segments; /* of the lease */
+	uint64_t asked;    /* this and the following: bytes */
+	uint64_t given;
+	uint64_t ready;
+	uint64_t zeroed;
+	uint64_t from_free;  /* of zeroed: of the kernel's free pages, */
+	uint64_t from_dirty; /* of dirty segments, */
+	uint64_t from_clean; /* of clean ones that are too small */
+	uint64_t page_size;
+	int32_t node;
+	uint32_t waiting; /* requests that wait in this pool */
+	char pool[HPZ_WIRE_NAME];
+	char text[HPZ_WIRE_TEXT]; /* for people */
+};
+static_assert(sizeof(struct hpz_wire_planned) == 664, "wire");
 
 struct hpz_wire_finding {
 	uint32_t size;

@@ -28,7 +28,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MAX_SEGMENTS 64
+#define MAX_SEGMENTS 253
 #define MAX_ROUNDS   10000
 
 static struct hpz *hpz;
@@ -102,9 +102,13 @@ static void succeed(void)
 
 static void print_lease(void)
 {
-	printf("{\"ok\":true,\"id\":%llu,\"size\":%llu,\"asked\":%llu,\"pid\":%d,\"segments\":[",
+	printf("{\"ok\":true,\"id\":%llu,\"size\":%llu,\"asked\":%llu,\"ready\":%llu,\"zeroed\":%llu,\"pid\":"
+	       "%d,"
+	       "\"segments\":[",
 		(unsigned long long)lease_id, (unsigned long long)hpz_lease_get_size(lease),
-		(unsigned long long)hpz_lease_get_asked(lease), (int)getpid());
+		(unsigned long long)hpz_lease_get_asked(lease),
+		(unsigned long long)hpz_lease_get_ready(lease),
+		(unsigned long long)hpz_lease_get_zeroed(lease), (int)getpid());
 	for (size_t i = 0; i < hpz_lease_get_segment_count(lease); i++) {
 		struct hpz_segment segment = {.struct_size = sizeof(segment)};
 		struct stat status = {0};
@@ -558,6 +562,7 @@ static const struct option options[] = {
 	{"unbound", no_argument, NULL, 'u'},
 	{"reopenable", no_argument, NULL, 'r'},
 	{"path", no_argument, NULL, 'P'},
+	{"segments", no_argument, NULL, 'S'},
 	{"open", required_argument, NULL, 'o'},
 	{"no-map", no_argument, NULL, 'n'},
 	{"help", no_argument, NULL, 'h'},
@@ -568,7 +573,8 @@ static void print_help(void)
 {
 	puts("hold [--size BYTES] [--page-size BYTES] [--label LABEL] [--key KEY] [--timeout MS] "
 	     "[--unbound]\n"
-	     "     [--reopenable] [--path] [--no-map]     lease memory and map it; without --size only "
+	     "     [--reopenable] [--path] [--segments] [--no-map]     lease memory and map it; without "
+	     "--size only "
 	     "connect\n"
 	     "hold --open FILE                            map a file of somebody's lease\n"
 	     "Commands on standard input:");
@@ -672,6 +678,9 @@ int main(int argc, char **argv)
 			break;
 		case 'P':
 			request.deliver = HPZ_DELIVER_PATH;
+			break;
+		case 'S':
+			request.flags |= HPZ_LEASE_SEGMENTS;
 			break;
 		case 'o':
 			path = optarg;

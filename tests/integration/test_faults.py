@@ -26,8 +26,8 @@ CPU_MAX = 0.4     # of one processor, hpzd's while everything fails: it must not
 SETTLE_S = 60
 
 # What the workload adds to leasing and returning: nothing; memory is never reused, so that it is filled again; the pool is
-# drained; workers are killed, so that new ones are needed; hpzd starts.
-PLAIN, NEVER, DRAIN, KILL, START = "plain", "never", "drain", "kill", "start"
+# drained; workers are killed, so that new ones are needed; hpzd starts; more is asked for than the largest segment has.
+PLAIN, NEVER, DRAIN, KILL, START, GROW = "plain", "never", "drain", "kill", "start", "grow"
 
 # What a failure must end in: a regular expression for each, found in what hpzd's log (log:), its status (status:), the state of the
 # lease (state:) and whoever was refused (refused:) say; {} is the error's text. The second, if it is another, is what it must be
@@ -82,6 +82,10 @@ FAULTS = [
     ("sendmsg", "done", "memory", PLAIN, "ENOBUFS", "log: memory worker .* died: .*; its job will be done again"),
     ("sendmsg", "done", "helper", PLAIN, "ENOBUFS", "log: helper worker .* died: .*; its job will be done again"),
     ("setlease", "leased", "helper", PLAIN, "EAGAIN EINVAL ENOMEM", AT_ONCE),  # with the full proof it decides nothing
+    ("rename", "clean>filling", "hpzd", GROW, "EIO", NOT_LENT),
+    ("mmap", "filling", "memory", GROW, "ENOMEM", NO_PAGES),
+    ("mmap", "filling", "memory", GROW, "EPERM", "log: pool two: segment .* cannot be extended: {}"),
+    ("unlink", "clean", "hpzd", GROW, "EIO", "log: pool two: .*segment .*cannot be unlinked: {}"),
     ("fork", "-", "hpzd", KILL, "EAGAIN ENOMEM", NO_WORKER),
     ("exec", "-", "hpzd", KILL, "ENOMEM", NO_WORKER),
 ]
@@ -112,14 +116,14 @@ class Faults(HpzTest):
         fields = Path(f"/proc/{self.service.get_pid()}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / HERTZ
 
-    def try_leases(self):
+    def try_leases(self, size=6 * MIB):
         """One of each kind, ended in its own way; what is refused is refused with a reason."""
         refusals = []
         for options, way in (((), "leave"), (("--reopenable",), "release"), (("--path",), "release"), (("--path",), "leave"),
                              (("--unbound",), "release")):
             try:
                 # 6M: the tail of a segment of 8M is punched.
-                holder = Hold("--size", 6 * MIB, "--timeout", 100, "--label", "tried", *options)
+                holder = Hold("--size", size, "--timeout", 100, "--label", "tried", *options)
             except HoldError as error:
                 self.assertTrue(error.answer["error"], error.answer)
                 refusals.append(error.answer["error"])

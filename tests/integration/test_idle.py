@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """hpzd at rest wakes nobody and is small: no context switch in ten seconds, and 1 TiB of pool (simulated) in 10 MiB."""
+import json
 import os
 import shutil
 import subprocess
@@ -121,6 +122,16 @@ class Simulated(unittest.TestCase):
             self._hpzctl("release", lease["id"])
         self._hpzctl("wait")
         self.assertEqual(self._hpzctl("verify", check=False).returncode, 1)
+
+    def test_nothing_is_zeroed_for_a_request(self):
+        """What no clean segment serves is not extended: that would take real pages."""
+        plan = json.loads(self._hpzctl("plan", "200M", "--json", check=False).stdout)
+        self.assertEqual((plan["kind"], plan["zeroed"]), ("refuse", 0), plan)
+        self.assertEqual(self._hpzctl("lease", "200M", "--path", check=False).returncode, 75)
+        lease = hpzctl_json("lease", "200M", "--path", "--segments", "--socket", self.service.socket)
+        self.assertEqual([os.stat(segment["path"]).st_blocks for segment in lease["segments"]], [0, 0])
+        self._hpzctl("release", lease["id"])
+        self._hpzctl("wait")
 
     def test_what_was_used_is_cut(self):
         """A page that a holder took does not stay: what is simulated is zero because it is a hole."""

@@ -450,6 +450,15 @@ static int call_drain(struct hpz *hpz)
 	return hpz_drain(hpz, 0, 0, NULL);
 }
 
+static int call_plan(struct hpz *hpz)
+{
+	struct hpz_lease_request request = HPZ_LEASE_REQUEST_INIT;
+	struct hpz_plan_result result = {.struct_size = sizeof(result)};
+
+	request.size = 3 * PAGE;
+	return hpz_plan(hpz, &request, &result);
+}
+
 static int call_calibrate(struct hpz *hpz)
 {
 	return hpz_calibrate(hpz, NULL, 0, NULL);
@@ -490,6 +499,7 @@ static const struct {
 	{HPZ_OP_WAIT, call_wait},
 	{HPZ_OP_DRAIN, call_drain},
 	{HPZ_OP_VERIFY, call_verify},
+	{HPZ_OP_PLAN, call_plan},
 	{HPZ_OP_CALIBRATE, call_calibrate},
 	{HPZ_OP_SET, call_set},
 	{HPZ_OP_CLEARING, call_clearing},
@@ -657,6 +667,8 @@ static void serve_lease(struct fake *fake, void *data)
 	fake_expect(fake, HPZ_OP_LEASE, &script->request, sizeof(script->request));
 	fake_make_leased(&script->lease, &leased);
 	leased.leased.asked -= 5;
+	leased.leased.ready = PAGE;
+	leased.leased.zeroed = leased.leased.given - PAGE;
 	fake_send_leased(fake, HPZ_OP_LEASE, &leased);
 	fake_expect(fake, HPZ_OP_ACK, &ack, sizeof(ack));
 	if (ack.id != FAKE_LEASE_ID)
@@ -692,6 +704,9 @@ static void test_lease_by_descriptor(void **state)
 	assert_int_equal(hpz_lease_get_id(lease), FAKE_LEASE_ID);
 	assert_int_equal(hpz_lease_get_size(lease), 6 * PAGE);
 	assert_int_equal(hpz_lease_get_asked(lease), 6 * PAGE - 5);
+	assert_int_equal(hpz_lease_get_ready(lease), PAGE);
+	assert_int_equal(hpz_lease_get_zeroed(lease), 5 * PAGE);
+	assert_true(hpz_lease_get_ready(NULL) == 0 && hpz_lease_get_zeroed(NULL) == 0);
 	assert_int_equal(hpz_lease_get_segment_count(lease), 2);
 	assert_int_equal(hpz_lease_get_segment(lease, 1, &segment), HPZ_OK);
 	assert_int_equal(segment.struct_size, sizeof(segment));
@@ -840,7 +855,7 @@ static void test_requests_that_are_not_sent(void **state)
 	REFUSED(size, UINT64_MAX, HPZ_ERR_TOO_LARGE);
 	REFUSED(page_size, 3000, HPZ_ERR_INVALID);
 	REFUSED(node, -2, HPZ_ERR_INVALID);
-	REFUSED(flags, 8, HPZ_ERR_UNSUPPORTED);
+	REFUSED(flags, 16, HPZ_ERR_UNSUPPORTED);
 	REFUSED(flags, HPZ_LEASE_KEEP, HPZ_ERR_INVALID);
 	REFUSED(deliver, 2, HPZ_ERR_UNSUPPORTED);
 	REFUSED(mode, 0600, HPZ_ERR_INVALID);
@@ -968,6 +983,9 @@ SPOIL(less_than_asked, leased->leased.asked = leased->leased.given + 1)
 SPOIL(other_delivery, leased->leased.deliver ^= 1)
 SPOIL(unknown_delivery, leased->leased.deliver = 2)
 SPOIL(reserved, leased->leased.reserved = 1)
+SPOIL(more_ready, leased->leased.ready = leased->leased.given + 1)
+SPOIL(more_zeroed, leased->leased.ready = 1; leased->leased.zeroed = leased->leased.given)
+SPOIL(absurd_zeroed, leased->leased.zeroed = UINT64_MAX)
 SPOIL(size_zero, leased->leased.size = 0)
 SPOIL(size_short, leased->leased.size = 8)
 SPOIL(size_long, leased->leased.size = 5000)
@@ -1003,8 +1021,9 @@ SPOIL(path_descriptor_sent, leased->fds[leased->fd_count++] = 0)
 static spoil_fn *const spoil_any[] = {spoil_no_segments, spoil_more_segments, spoil_fewer_segments,
 	spoil_absurd_segments, spoil_no_id, spoil_large_id, spoil_nothing_asked, spoil_less_given,
 	spoil_more_given, spoil_less_than_asked, spoil_other_delivery, spoil_unknown_delivery, spoil_reserved,
-	spoil_size_zero, spoil_size_short, spoil_size_long, spoil_size_tail, spoil_segment_size_zero,
-	spoil_segment_size_short, spoil_segment_size_long, spoil_segment_record, spoil_segment_page_size_zero,
+	spoil_more_ready, spoil_more_zeroed, spoil_absurd_zeroed, spoil_size_zero, spoil_size_short,
+	spoil_size_long, spoil_size_tail, spoil_segment_size_zero, spoil_segment_size_short,
+	spoil_segment_size_long, spoil_segment_record, spoil_segment_page_size_zero,
 	spoil_segment_page_size_odd, spoil_segment_page_size_huge, spoil_segment_empty, spoil_segment_broken,
 	spoil_segment_absurd, spoil_segment_overflow, spoil_segment_node, spoil_path_relative,
 	spoil_path_control, spoil_path_not_utf8, spoil_path_hidden};
@@ -1247,6 +1266,67 @@ static void test_drain_counts(void **state)
 	fake_join(&fake);
 }
 
+/* ---- plan ---- */
+
+static struct hpz_wire_planned get_planned(void)
+{
+	return (struct hpz_wire_planned){.size = sizeof(struct hpz_wire_planned),
+		.kind = HPZ_PLAN_EXTEND,
+		.segments = 1,
+		.asked = 3 * PAGE,
+		.given = 3 * PAGE,
+		.ready = PAGE,
+		.zeroed = 2 * PAGE,
+		.from_free = PAGE,
+		.from_clean = PAGE,
+		.page_size = PAGE,
+		.node = 1,
+		.waiting = 4,
+		.pool = "two",
+		.text = "so"};
+}
+
+static void serve_plan(struct fake *fake, void *data)
+{
+	struct hpz_wire_lease *request = data;
+	struct hpz_wire_planned planned = get_planned();
+
+	fake_accept(fake);
+	fake_expect(fake, HPZ_OP_PLAN, request, sizeof(*request));
+	fake_reply(fake, HPZ_OP_PLAN, 0, &planned, sizeof(planned), NULL, 0);
+	fake_expect_end(fake);
+}
+
+static void test_plan(void **state)
+{
+	struct hpz_lease_request request = HPZ_LEASE_REQUEST_INIT;
+	struct hpz_plan_result result = {.struct_size = sizeof(result)};
+	struct hpz_wire_lease wire;
+	struct fake fake;
+	struct hpz *hpz;
+
+	fake_start(&fake, serve_plan, &wire);
+	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
+	/* Never sent. */
+	assert_int_equal(hpz_plan(hpz, &request, &result), HPZ_ERR_INVALID);
+	request.size = 3 * PAGE;
+	assert_int_equal(hpz_plan(hpz, NULL, &result), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_plan(hpz, &request, NULL), HPZ_ERR_INVALID);
+	request.flags = HPZ_LEASE_SEGMENTS;
+	request.timeout_ms = 7;
+	assert_int_equal(hpz_plan(hpz, &request, &result), HPZ_OK);
+	assert_true(wire.bytes == 3 * PAGE && wire.flags == HPZ_LEASE_SEGMENTS && wire.timeout_ms == 7);
+	assert_true(result.kind == HPZ_PLAN_EXTEND && result.error == 0 && result.asked == 3 * PAGE &&
+		    result.size == 3 * PAGE && result.ready == PAGE && result.zeroed == 2 * PAGE);
+	assert_true(result.from_free == PAGE && result.from_dirty == 0 && result.from_clean == PAGE &&
+		    result.page_size == PAGE && result.segment_count == 1 && result.node == 1 &&
+		    result.waiting == 4);
+	assert_string_equal(result.pool, "two");
+	assert_string_equal(result.text, "so");
+	hpz_close(hpz);
+	fake_join(&fake);
+}
+
 /* ---- rules of clearing ---- */
 
 struct clearing_answer {
@@ -1376,6 +1456,25 @@ static void test_set_and_clearing(void **state)
 	assert_int_equal(hpz_get_clearing(hpz, &clearing), HPZ_ERR_PROTOCOL);
 	hpz_close(hpz);
 	fake_join(&fake);
+}
+
+/* A server that contradicts itself, or answers another question. */
+static void test_spoiled_plans(void **state)
+{
+	for (int i = 0; i < 9; i++) {
+		struct hpz_wire_planned planned = get_planned();
+		struct answer answer = {
+			.op = HPZ_OP_PLAN, .payload = &planned, .size = sizeof(planned), .descriptors = -1};
+		uint32_t *const spoils[] = {&planned.kind, &planned.error, &planned.segments};
+		if (i < 3)
+			*spoils[i] = i == 1 ? HPZ_ERR_BUSY : 0;
+		planned.asked += i == 3;
+		planned.ready += i == 4;
+		planned.given -= i == 5 ? PAGE : 0;
+		planned.kind = i == 6 ? HPZ_PLAN_WAIT : i == 7 ? 99 : planned.kind;
+		answer.size -= i == 8 ? 600 : 0;
+		assert_int_equal(call_and_hear(call_plan, &answer), HPZ_ERR_PROTOCOL);
+	}
 }
 
 /* ---- calibrate ---- */
@@ -2210,6 +2309,8 @@ int main(void)
 		cmocka_unit_test(test_check),
 		cmocka_unit_test(test_bad_checks),
 		cmocka_unit_test(test_turned_away),
+		cmocka_unit_test(test_plan),
+		cmocka_unit_test(test_spoiled_plans),
 		cmocka_unit_test(test_verify),
 		cmocka_unit_test(test_calibrate),
 		cmocka_unit_test(test_set_and_clearing),

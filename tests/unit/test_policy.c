@@ -88,6 +88,13 @@ static const struct plan_case plan_cases[] = {
 		{.is_draining = true, .free_slots = 9}, {DISCARD(1, 1), DISCARD(2, 2)}, 0, 0, 0},
 	{"a file that its holder cut to nothing", {{0, 0, .leased = 1}, {1, 2}}, {.kernel_free = 2, .free_slots = 9},
 		{CREATE(1, 2)}, 2, 2, 0},
+	{"what is lent beyond the stock takes its place", {{1, 4, .clean = 1}, {6, 1}}, {.kernel_free = 20, .held_pages = 1 + 3, .free_slots = 9},
+		{CREATE(6, 1)}, 20, 6, 0},
+	{"and leaves what fits beside it", {{1, 4, .clean = 1}, {6, 1}}, {.kernel_free = 20, .held_pages = 1 + 7, .free_slots = 9},
+		{CREATE(1, 2)}, 20, 2, 0},
+	{"all of the place is taken", {{1, 4, .clean = 1}, {6, 1}}, {.kernel_free = 20, .held_pages = 1 + 9, .free_slots = 9}, {{0}}, 20, 0, 0},
+	{"what goes makes place", {{1, 4, .clean = 6}, {6, 1}}, {.kernel_free = 20, .held_pages = 6 + 2, .free_slots = 9},
+		{DISCARD(1, 2)}, 20, 0, 0},
 	{"a growing holder takes no promise away", {{1, 2}}, {.kernel_free = 2, .grown_pages = 7, .free_slots = 9}, {CREATE(1, 2)}, 2, 2, 0},
 };
 /* clang-format on */
@@ -206,32 +213,7 @@ static void test_watermarks(void **state)
 	}
 }
 
-/* ---- which class, which page size, when to look again ---- */
-
-static void test_pick_class(void **state)
-{
-	const struct policy_class classes[] = {
-		{1, .clean = 1},
-		{4, .leased = 3, .dirty = 2, .filling = 1},
-		{8, .clean = 2},
-		{64, .clean = 1},
-	};
-
-	assert_int_equal(policy_pick_class(classes, 4, 1, 0), 0);
-	assert_int_equal(policy_pick_class(classes, 4, 2, 0), 2); /* nothing clean of 4 */
-	assert_int_equal(policy_pick_class(classes, 4, 8, 0), 2); /* exact */
-	assert_int_equal(policy_pick_class(classes, 4, 9, 0), 3); /* next larger */
-	assert_int_equal(policy_pick_class(classes, 4, 64, 0), 3);
-	assert_int_equal(policy_pick_class(classes, 4, 65, 0), SIZE_MAX);
-	assert_int_equal(policy_pick_class(classes, 0, 1, 0), SIZE_MAX);
-	/* Somebody waits for 8 pages: what would serve it stays. */
-	assert_int_equal(policy_pick_class(classes, 4, 1, 8), 0);
-	assert_int_equal(policy_pick_class(classes, 4, 2, 8), SIZE_MAX);
-	assert_int_equal(policy_pick_class(classes, 4, 8, 8), SIZE_MAX);
-	assert_int_equal(policy_pick_class(classes, 4, 2, 9), 2);
-	assert_int_equal(policy_pick_class(classes, 4, 9, 64), SIZE_MAX);
-	assert_int_equal(policy_pick_class(classes, 4, 1, 1), SIZE_MAX);
-}
+/* ---- which page size, when to look again ---- */
 
 static void test_pick_page_size(void **state)
 {
@@ -328,6 +310,7 @@ static void make_input(const struct world *world, struct policy_input *ret_input
 	for (size_t i = 0; i < world->class_count; i++) {
 		input.target_pages += world->classes[i].want * world->classes[i].segment_pages;
 		input.clean_pages += world->classes[i].clean * world->classes[i].segment_pages;
+		input.held_pages += count_all(&world->classes[i]) * world->classes[i].segment_pages;
 	}
 	for (size_t i = 0; i < FILLS_MAX; i++) {
 		if (world->fills[i].class == CLASSES_MAX)
@@ -351,6 +334,18 @@ static size_t find_class(const struct world *world, uint64_t pages)
 		i++;
 	CHECK(world, i < world->class_count);
 	return i;
+}
+
+static uint64_t get_place(const struct policy_input *input, const struct policy_plan *plan)
+{
+	uint64_t stock = 0, held = input->held_pages;
+	for (size_t i = 0; i < input->class_count; i++)
+		stock += input->classes[i].want * input->classes[i].segment_pages;
+	for (size_t i = 0; i < plan->action_count; i++) {
+		if (plan->actions[i].kind == POLICY_DISCARD)
+			held -= plan->actions[i].segment_pages * plan->actions[i].count;
+	}
+	return stock > held ? stock - held : 0;
 }
 
 /* What every plan must keep, whatever the input. */
@@ -386,11 +381,16 @@ static void check_plan(
 		created += action->segment_pages * action->count;
 		segments += action->count;
 	}
-	for (size_t i = 0; i < world->class_count && !input->is_draining; i++) {
+	/* What is lent of other lengths than the stock has takes the place of what is missing. */
+	uint64_t place = get_place(input, plan);
+	for (size_t i = world->class_count; i-- > 0 && !input->is_draining;) {
 		const struct policy_class *class = &world->classes[i];
-		uint64_t all = count_all(class);
-		missing += class->want > all ? (class->want - all) * class->segment_pages : 0;
+		uint64_t all = count_all(class), lacking = class->want > all ? class->want - all : 0;
+		lacking = MIN(lacking, place / class->segment_pages) * class->segment_pages;
+		missing += lacking;
+		place -= lacking;
 	}
+	CHECK(world, created <= get_place(input, plan));
 	CHECK(world, created <= usable);
 	CHECK(world, segments <= input->free_slots);
 	CHECK(world, plan->missing_pages == missing && plan->short_pages <= missing);
@@ -566,7 +566,8 @@ static void settle(struct world *world)
 		CHECK(world, count_all(class) <= MAX(class->want, class->leased));
 		/* What is missing is missing because not one more of it fits. */
 		if (count_all(class) < class->want)
-			CHECK(world, input.kernel_free < class->segment_pages && world->can_raise == 0);
+			CHECK(world, (input.kernel_free < class->segment_pages && world->can_raise == 0) ||
+					     get_place(&input, &plan) < class->segment_pages);
 	}
 }
 
@@ -619,7 +620,6 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_plan_overflow),
 		cmocka_unit_test(test_level),
 		cmocka_unit_test(test_watermarks),
-		cmocka_unit_test(test_pick_class),
 		cmocka_unit_test(test_pick_page_size),
 		cmocka_unit_test(test_retry),
 		cmocka_unit_test(test_simulation),

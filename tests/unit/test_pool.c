@@ -255,6 +255,84 @@ static void test_classes(void **state)
 	pool_close(pool);
 }
 
+static struct pool_segment *make_clean(struct pool *pool, uint64_t pages)
+{
+	struct pool_segment *segment;
+	int fd;
+	assert_int_equal(pool_create(pool, pages, &segment, &fd), 0);
+	assert_int_equal(fallocate(fd, 0, 0, (off_t)(pages * STORE_PAGE)), 0);
+	close(fd);
+	assert_int_equal(pool_publish(segment), 0);
+	return segment;
+}
+
+/* Longer, in filling/: the books follow, and it is not clean before it is whole. */
+static void test_extend(void **state)
+{
+	struct pool *pool = open_pool();
+	uint64_t filling, mending;
+	struct pool_segment *segment = make_clean(pool, 4);
+	assert_int_equal(pool_extend(segment, 4), -EINVAL);
+	assert_int_equal(pool_extend(segment, 7), 0);
+	assert_true(segment->state == SEGMENT_FILLING && segment->pages == 7 && segment->allocated == 4);
+	assert_true(pool->segments[SEGMENT_CLEAN] == 0 && pool->pages[SEGMENT_FILLING] == 4);
+	assert_int_equal(pool_extend(segment, 9), -EINVAL);
+	pool_count_promised(pool, &filling, &mending);
+	assert_true(filling == 3 && mending == 0 && pool_get_held(pool) == 7 && pool_get_lengths(pool) == 7);
+	assert_int_equal(pool_publish(segment), -EUCLEAN);
+	int fd = pool_open_segment(segment);
+	assert_int_equal(fallocate(fd, 0, 0, 7 * STORE_PAGE), 0);
+	close(fd);
+	assert_int_equal(pool_publish(segment), 0);
+	assert_ptr_equal(pool_find_clean(pool, 7), segment);
+	assert_null(pool_find_clean(pool, 4));
+	/* Its name was taken away meanwhile: nothing happened. */
+	char name[SEGMENT_NAME_MAX];
+	pool_get_segment_name(segment, name);
+	assert_int_equal(segment_unlink(&pool->dirs, SEGMENT_CLEAN, name), 0);
+	assert_int_equal(pool_extend(segment, 9), -ENOENT);
+	assert_true(segment->state == SEGMENT_CLEAN && segment->pages == 7);
+	pool_close(pool);
+}
+
+/* Died after the rename, before or after the new length: it is filled, whatever it is. */
+static void test_extend_half_way(void **state)
+{
+	for (uint64_t length = 4; length <= 7; length += 3) {
+		struct pool *pool = open_pool();
+		struct pool_segment *segment = make_clean(pool, 4);
+		assert_int_equal(pool_set_state(segment, SEGMENT_FILLING), 0);
+		int fd = pool_open_segment(segment);
+		assert_int_equal(ftruncate(fd, (off_t)(length * STORE_PAGE)), 0);
+		close(fd);
+		pool_close(pool);
+		pool = open_pool();
+		assert_true(pool->segments[SEGMENT_FILLING] == 1 && pool_get_lengths(pool) == length);
+		pool_close(pool);
+		temp_remove(dir);
+		assert_true(store_make_dir(dir));
+	}
+}
+
+static void test_kept(void **state)
+{
+	struct pool *pool = open_pool();
+	struct pool_segment *segments[4], *found[4];
+	int someone, other;
+	for (size_t i = 0; i < ARRAY_SIZE(segments); i++)
+		segments[i] = make_clean(pool, i < 2 ? 1 : i);
+	pool_keep(segments[0], &someone);
+	pool_keep(segments[3], &someone);
+	pool_keep(segments[2], &other);
+	assert_int_equal(pool_list_kept(pool, &someone, found, 4), 2);
+	assert_true(found[0] == segments[3] && found[1] == segments[0]);
+	assert_int_equal(pool_list_kept(pool, &someone, found, 1), 1);
+	assert_int_equal(pool_list_kept(pool, &found, found, 4), 0);
+	assert_ptr_equal(pool_find_clean(pool, 1), segments[1]);
+	assert_null(pool_find_clean(pool, 2));
+	pool_close(pool);
+}
+
 /* More lengths than the policy takes: the rest is left out, nothing is written beyond. */
 static void test_many_classes(void **state)
 {
@@ -316,6 +394,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(test_discard, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_vanished, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_classes, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_extend, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_extend_half_way, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_kept, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_many_classes, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_model, setup, teardown),
 	};

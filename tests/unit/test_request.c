@@ -15,7 +15,7 @@
 #define SESSION(n) ((struct session *)(uintptr_t)((n)*16))
 
 static struct message in, out;
-static uint64_t unread_lease;
+static uint64_t unread_lease, capabilities;
 
 /* Replies of requests that waited. */
 static struct {
@@ -94,7 +94,7 @@ static const struct message *wait_reply(size_t number)
 static enum request_outcome greet(const struct message *message)
 {
 	enum request_outcome outcome =
-		request_handle_hello(&harness.requests, message->bytes, message->length);
+		request_handle_hello(&harness.requests, message->bytes, message->length, &capabilities);
 	take_reply();
 	return outcome;
 }
@@ -116,6 +116,11 @@ static void test_hello(void **state)
 		    hello->capabilities == 0 && hello->max_message == HPZ_WIRE_MAX_MESSAGE &&
 		    hello->max_request == HPZ_WIRE_MAX_REQUEST && hello->max_descriptors == HPZ_WIRE_MAX_FDS);
 	assert_string_equal(hello->program, HPZ_VERSION);
+	/* What the client says it can is remembered, known or not. */
+	assert_int_equal(capabilities, 0);
+	get_hello()->capabilities = HPZ_WIRE_CAN_ZEROED | 1u << 31;
+	assert_int_equal(greet(&in), REQUEST_REPLIED);
+	assert_int_equal(capabilities, HPZ_WIRE_CAN_ZEROED | 1u << 31);
 	/* Somebody newer who still speaks our version. */
 	get_hello()->version = HPZ_WIRE_VERSION + 5;
 	assert_int_equal(greet(&in), REQUEST_REPLIED);
@@ -170,6 +175,7 @@ static bool make_request(uint16_t op, struct message *message)
 		harness_make(message, op, 9, &empty, sizeof empty);
 		return true;
 	case HPZ_OP_LEASE:
+	case HPZ_OP_PLAN:
 		harness_make(message, op, 9, &lease, sizeof lease);
 		return true;
 	case HPZ_OP_ACK:
@@ -346,6 +352,10 @@ static void test_denied(void **state)
 		case HPZ_OP_CLEARING:
 			assert_int_equal(outcome, REQUEST_REPLIED);
 			harness_expect_ok(&out, op, 9);
+			break;
+		case HPZ_OP_PLAN: /* whoever may read status may ask, and here is nothing to plan with */
+			assert_int_equal(outcome, REQUEST_REPLIED);
+			harness_expect_error(&out, op, 9, HPZ_ERR_NO_POOL);
 			break;
 		case HPZ_OP_WAIT:
 			assert_int_equal(outcome, REQUEST_WAITS);
@@ -644,9 +654,9 @@ static void test_lease(void **state)
 		    record->segments == 1 && record->state == HPZ_STATE_OFFERED && record->holders == 0 &&
 		    record->holes == 0);
 	assert_string_equal(record->label, "vm");
-	/* Larger than the largest: not now, not ever. */
-	ask(harness_make_lease(&in, 4, 9, -1));
-	assert_non_null(strstr(harness_expect_error(&out, HPZ_OP_LEASE, 4, HPZ_ERR_TOO_LARGE), "32 KiB"));
+	/* Larger than the pool may be: not now, not ever. */
+	ask(harness_make_lease(&in, 4, 13, -1));
+	assert_non_null(strstr(harness_expect_error(&out, HPZ_OP_LEASE, 4, HPZ_ERR_TOO_LARGE), "48 KiB"));
 	/* 2 pages: nothing exact, the larger one's tail goes back. */
 	assert_int_equal(ask(harness_make_lease(&in, 5, 2, 0)), REQUEST_REPLIED);
 	expect_leased(&out, 5, 2);
@@ -811,6 +821,137 @@ static void test_lease_cancelled(void **state)
 	harness_put_clean(pool, 1, 1);
 	expect_leased(wait_reply(1), 2, 1);
 	assert_ptr_equal(sent.sessions[0], SESSION(2));
+}
+
+/* ---- more than one clean segment has ---- */
+
+static const struct request_peer knower = {
+	.uid = 0, .gid = 0, .pid = 1, .pidfd = -1, .capabilities = HPZ_WIRE_CAN_ZEROED};
+
+static enum request_outcome ask_flags(
+	const struct request_peer *peer, uint16_t op, uint64_t pages, uint32_t flags, int64_t timeout_ms)
+{
+	struct hpz_wire_lease lease = harness_get_lease(pages, timeout_ms);
+	lease.flags = flags;
+	return ask_as(SESSION(1), peer, harness_make(&in, op, 3, &lease, sizeof lease));
+}
+
+/* The kernel has nothing here: pages come from clean segments of the wrong size, which are unlinked. */
+static void test_lease_extended(void **state)
+{
+	for (size_t i = 0; i < 2; i++) {
+		harness_put_clean(pool, 4 - i, 1);
+		crew_set_hold(harness.crew, true);
+		assert_int_equal(ask_flags(i ? &root : &knower, HPZ_OP_LEASE, 3, 0, 0), REQUEST_WAITS);
+		assert_int_equal(pool->segments[SEGMENT_CLEAN], 1);
+		assert_int_equal(pool->segments[SEGMENT_FILLING], 1);
+		harness_release();
+		expect_leased(wait_reply(i + 1), 3, 3);
+		const struct hpz_wire_leased *leased = HARNESS_PAYLOAD(&sent.replies[i]);
+		assert_int_equal(leased->ready, STORE_PAGE);
+		/* Somebody older could not read it. */
+		assert_int_equal(leased->zeroed, i ? 0 : 2 * STORE_PAGE);
+		assert_int_equal(pool->segments[SEGMENT_FILLING], 0);
+	}
+}
+
+static bool is_nothing_filling(void *unused)
+{
+	return pool->segments[SEGMENT_FILLING] == 0;
+}
+
+/* Whoever asked is gone, or the pool is drained, while its memory is being zeroed. */
+static void test_extended_for_nobody(void **state)
+{
+	struct hpz_wire_drain drain = {.size = sizeof drain, .timeout_ms = -1};
+
+	harness_put_clean(pool, 4, 1);
+	assert_int_equal(ask_flags(&root, HPZ_OP_LEASE, 3, 0, 0), REQUEST_WAITS);
+	request_cancel_session(&harness.requests, SESSION(1));
+	assert_int_equal(pool->segments[SEGMENT_FILLING], 1);
+	harness_release();
+	harness_run_until(is_nothing_filling, NULL);
+	assert_int_equal(harness.leases.count, 0);
+	harness_put_clean(pool, 3, 1);
+	crew_set_hold(harness.crew, true);
+	assert_int_equal(ask_flags(&root, HPZ_OP_LEASE, 4, 0, 0), REQUEST_WAITS);
+	assert_int_equal(ask_as(SESSION(2), &root, harness_make(&in, HPZ_OP_DRAIN, 4, &drain, sizeof drain)),
+		REQUEST_WAITS);
+	harness_release();
+	harness_expect_error(wait_reply(1), HPZ_OP_LEASE, 3, HPZ_ERR_DRAINED);
+	harness_expect_ok(wait_reply(2), HPZ_OP_DRAIN, 4);
+	assert_true(is_nothing_filling(NULL) && pool->segments[SEGMENT_CLEAN] == 0);
+}
+
+static void test_lease_in_several(void **state)
+{
+	harness_put_clean(pool, 4, 1);
+	harness_put_clean(pool, 1, 8);
+	assert_int_equal(ask_flags(&knower, HPZ_OP_LEASE, 10, HPZ_LEASE_SEGMENTS, 0), REQUEST_REPLIED);
+	harness_expect_ok(&out, HPZ_OP_LEASE, 3);
+	const struct hpz_wire_leased *leased = HARNESS_PAYLOAD(&out);
+	const struct hpz_wire_segment *segments = (const struct hpz_wire_segment *)(leased + 1);
+	assert_true(leased->segments == 3 && leased->given == 10 * STORE_PAGE &&
+		    leased->ready == leased->given && leased->zeroed == 0);
+	assert_true(segments[0].bytes == 8 * STORE_PAGE && segments[1].bytes == STORE_PAGE &&
+		    segments[2].bytes == STORE_PAGE);
+	for (size_t i = 0; i < 3; i++)
+		assert_int_equal(access(segments[i].path, F_OK), 0);
+	assert_int_equal(pool->segments[SEGMENT_CLEAN], 2);
+	assert_int_equal(lease_find(&harness.leases, leased->id)->segments_out, 3);
+}
+
+static void expect_plan(uint64_t pages, uint32_t flags, int64_t timeout_ms, uint32_t kind, uint64_t ready)
+{
+	assert_int_equal(ask_flags(&root, HPZ_OP_PLAN, pages, flags, timeout_ms), REQUEST_REPLIED);
+	harness_expect_ok(&out, HPZ_OP_PLAN, 3);
+	const struct hpz_wire_planned *planned = HARNESS_PAYLOAD(&out);
+	bool is_given = kind < HPZ_PLAN_WAIT;
+	assert_int_equal(planned->size, sizeof *planned);
+	assert_int_equal(planned->kind, kind);
+	assert_int_equal(planned->asked, pages * STORE_PAGE);
+	assert_int_equal(planned->given, is_given ? pages * STORE_PAGE : 0);
+	assert_int_equal(planned->ready, ready * STORE_PAGE);
+	assert_int_equal(planned->ready + planned->zeroed, planned->given);
+	assert_int_equal(planned->from_free + planned->from_dirty + planned->from_clean, planned->zeroed);
+	assert_int_equal(planned->error, kind == HPZ_PLAN_REFUSE ? HPZ_ERR_NO_MEMORY : 0);
+	assert_true(strcmp(planned->pool, "p") == 0 && planned->text[0] != '\0');
+}
+
+static void test_plan(void **state)
+{
+	harness_put_clean(pool, 4, 1);
+	harness_put_clean(pool, 1, 6);
+	expect_plan(1, 0, 0, HPZ_PLAN_EXACT, 1);
+	expect_plan(5, 0, 0, HPZ_PLAN_TRIM, 5);
+	expect_plan(9, 0, 0, HPZ_PLAN_EXTEND, 6);
+	expect_plan(9, HPZ_LEASE_SEGMENTS, 0, HPZ_PLAN_SEVERAL, 9);
+	expect_plan(11, 0, 0, HPZ_PLAN_REFUSE, 0);
+	expect_plan(11, 0, 5, HPZ_PLAN_WAIT, 0);
+	/* Nothing was done, and nobody waits. */
+	assert_int_equal(pool->segments[SEGMENT_CLEAN], 5);
+	assert_int_equal(pool->waiting, 0);
+	assert_true(list_is_empty(&harness.requests.waiting));
+	ask_flags(&root, HPZ_OP_PLAN, 13, 0, 0);
+	harness_expect_error(&out, HPZ_OP_PLAN, 3, HPZ_ERR_TOO_LARGE);
+}
+
+/* A large one that waits is passed by small ones, but not for ever. */
+static void test_passed(void **state)
+{
+	unsigned passed = 0;
+	assert_int_equal(ask_as(SESSION(2), &root, harness_make_lease(&in, 1, 8, -1)), REQUEST_WAITS);
+	for (unsigned i = 0; i < 20; i++) {
+		harness_put_clean(pool, 1, 1);
+		ask(harness_make_lease(&in, 3, 1, 0));
+		passed += harness_get_head(&out).error == 0;
+	}
+	assert_int_equal(passed, 16);
+	harness_expect_error(&out, HPZ_OP_LEASE, 3, HPZ_ERR_NO_MEMORY);
+	/* What has come together meanwhile is the large one's. */
+	harness_put_clean(pool, 4, 1);
+	harness_release();
+	expect_leased(wait_reply(1), 1, 8);
 }
 
 static void test_adopt(void **state)
@@ -1015,6 +1156,11 @@ int main(int argc, char **argv)
 		TEST_POOL(test_lease_newcomer),
 		TEST_POOL(test_lease_timeout),
 		TEST_POOL(test_lease_cancelled),
+		TEST_POOL(test_lease_extended),
+		TEST_POOL(test_extended_for_nobody),
+		TEST_POOL(test_lease_in_several),
+		TEST_POOL(test_plan),
+		TEST_POOL(test_passed),
 		TEST_POOL(test_adopt),
 		TEST_POOL(test_owner_dies),
 		TEST_POOL(test_wait_with_pool),

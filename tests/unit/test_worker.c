@@ -189,6 +189,55 @@ static void test_fill_errors(void **state)
 	close(fd);
 }
 
+/* ---- grow ---- */
+
+static struct worker_job make_grow_job(uint64_t length, uint64_t first, uint64_t pages)
+{
+	struct worker_job job = make_job(WORKER_GROW, length);
+	job.first = first;
+	job.pages = pages;
+	return job;
+}
+
+/* One part of a file: what lies beside it is neither touched nor allocated. */
+static void test_grow(void **state)
+{
+	int fd = make_file(3);
+	assert_int_equal(ftruncate(fd, 20 * STORE_PAGE), 0);
+	struct worker_job job = make_grow_job(20, 5, 9);
+	struct worker_done done = run(&job, fd);
+
+	assert_int_equal(done.error, 0);
+	assert_int_equal(done.bytes, 9 * STORE_PAGE);
+	assert_int_equal(atomic_load(&control.bytes), 9 * STORE_PAGE);
+	expect_file(fd, 20, 12);
+	expect_bytes(fd, 0, 3 * STORE_PAGE, FILL);
+	/* Again, over what is there and what is not: nothing is lost. */
+	job = make_grow_job(20, 0, 20);
+	assert_int_equal(run(&job, fd).error, 0);
+	expect_file(fd, 20, 20);
+	expect_bytes(fd, 0, 3 * STORE_PAGE, FILL);
+	expect_bytes(fd, 3 * STORE_PAGE, 17 * STORE_PAGE, 0);
+	close(fd);
+}
+
+static void test_grow_stopped(void **state)
+{
+	int fd = make_file(0);
+	assert_int_equal(ftruncate(fd, 9 * STORE_PAGE), 0);
+	struct worker_job job = make_grow_job(9, 0, 9);
+
+	atomic_store(&control.stop, job.id);
+	assert_int_equal(run(&job, fd).error, -ECANCELED);
+	expect_file(fd, 9, 0);
+	atomic_store(&control.stop, 0);
+	/* Beyond the end of the file nothing can be had: where a store would be a SIGBUS it is an error. */
+	job = make_grow_job(9, 9, 1);
+	assert_int_equal(run(&job, fd).error, -ENOSPC);
+	assert_int_equal(run(&job, -1).error, -EBADF);
+	close(fd);
+}
+
 /* ---- clear ---- */
 
 static void test_clear_every_method(void **state)
@@ -318,6 +367,44 @@ static void test_clear_backs_off(void **state)
 	assert_int_equal(done.error, 0);
 	assert_int_equal(most, PRESSURE_BACKOFF_MAX);
 	assert_int_equal(node_rules.bytes, atomic_load(&node_rules.batches) * WORKER_CLEAR_BATCH);
+	close(fds[0]);
+}
+
+/* Once it is held up somebody waits for it. */
+static void *lift_when_resting(void *argument)
+{
+	bool *was_resting = argument;
+
+	while (!atomic_load(&is_over) && atomic_load(&control.resting_since_ns) == 0)
+		usleep(1000);
+	*was_resting = atomic_load(&control.resting_since_ns) > 0 && atomic_load(&node_rules.bytes) == 0;
+	atomic_store(&control.level, WORKER_LEVEL_URGENT);
+	pressure_bump(&node_rules);
+	return NULL;
+}
+
+static void test_grow_keeps_the_rules(void **state)
+{
+	const int fds[WORKER_FDS] = {make_file(0), -1, -1, -1, -1};
+	struct worker_job job = make_grow_job(9, 0, 9);
+	struct worker_done done;
+	bool was_resting = false;
+	pthread_t thread;
+
+	assert_int_equal(ftruncate(fds[0], 9 * STORE_PAGE), 0);
+	memset(&node_rules, 0, sizeof node_rules);
+	node_rules.workers = 1;
+	node_rules.paused = 1;
+	atomic_store(&control.level, WORKER_LEVEL_REFILL);
+	atomic_store(&is_over, false);
+	assert_int_equal(pthread_create(&thread, NULL, lift_when_resting, &was_resting), 0);
+	worker_run_job(&job, fds, &control, &node_rules, &done, NULL, NULL);
+	atomic_store(&is_over, true);
+	pthread_join(thread, NULL);
+	assert_int_equal(done.error, 0);
+	assert_true(was_resting);
+	assert_int_equal(node_rules.bytes, 9 * STORE_PAGE);
+	expect_file(fds[0], 9, 9);
 	close(fds[0]);
 }
 
@@ -912,12 +999,15 @@ int main(void)
 		TEST(test_fill_batches),
 		TEST(test_fill_stopped),
 		TEST(test_fill_errors),
+		TEST(test_grow),
+		TEST(test_grow_stopped),
 		TEST(test_clear_every_method),
 		TEST(test_clear_mends),
 		TEST(test_clear_nothing),
 		TEST(test_clear_unknown_method),
 		TEST(test_clear_resumes),
 		TEST(test_clear_backs_off),
+		TEST(test_grow_keeps_the_rules),
 		TEST(test_clear_stopped),
 		TEST(test_clear_stopped_at_once),
 		TEST(test_clear_parts),

@@ -13,8 +13,9 @@ from hpztest.client import Hold, HoldError
 from hpztest.host import MIB
 from hpztest.service import get_build_directory
 
-SIZES = (2 * MIB, 4 * MIB, 6 * MIB, 8 * MIB, 16 * MIB)  # 6M: of a segment of 8M, whose tail is punched
-KINDS = ((), ("--unbound",), ("--reopenable",), ("--unbound", "--reopenable"), ("--path",))
+SIZES = (2 * MIB, 4 * MIB, 6 * MIB, 8 * MIB, 16 * MIB, 20 * MIB)  # 6M: of a segment of 8M, whose tail is punched; 20M: extended
+KINDS = ((), ("--unbound",), ("--reopenable",), ("--unbound", "--reopenable"), ("--path",),
+         ("--unbound", "--segments"), ("--path", "--segments"))
 HOLDINGS_MAX = 2
 VERIFY_PAUSE_MS = 20
 
@@ -115,7 +116,7 @@ class Client(threading.Thread):
         time.sleep(self.random.random() * 0.01)
 
     def lease(self):
-        kind = self.random.choices(KINDS, (3, 3, 3, 3, 5))[0]
+        kind = self.random.choices(KINDS, (3, 3, 3, 3, 5, 3, 3))[0]
         size, tenant = self.random.choice(SIZES), self.random.randrange(1 << 30)
         try:
             hold = Hold("--size", size, "--timeout", 500, "--label", self.name, *kind)
