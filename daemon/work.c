@@ -19,10 +19,10 @@
 #include "work.h"
 
 /*
- * One worker clears it in about 11 ms: long enough that the way to hpzd and back (0.1 ms) does not count,
+ * One worker clears it in about 10 ms: long enough that the way to hpzd and back (0.1 ms) does not count,
  * short enough that all workers end at about the same time.
  */
-#define PART_BYTES ((uint64_t)256 << 20)
+#define PART_BYTES ((uint64_t)512 << 20)
 
 #define RETRY_MS        1000
 #define DEATHS_MAX      3  /* workers lost over one segment before it is given up */
