@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * bench_recycle.c - how long a running hpzd takes from the release of a lease until its memory is clean,
- * against the bare time of its method with as many threads. Each round leases the same size, clears it here
- * (the floor), lets go of it and releases it. Both clear the same kind of warm pages, one after the other, so
- * that a disturbance meets both.
+ * against the time that a bare program needs for it with the same method and as many threads: map, clear, let
+ * go (the floor). Each round leases the same size, clears it here, with and without the mapping, lets go of
+ * it and releases it. All clear the same warm pages, one after the other, so that a disturbance meets all.
  */
 #include "bench.h"
 
 #include <inttypes.h>
 #include <pthread.h>
+#include <sys/mman.h>
 
 #include "options.h"
 #include "output.h"
@@ -21,6 +22,7 @@
 #define BENCH_RECYCLE_SPREAD_MAX 0.2
 #define BENCH_RECYCLE_THREADS    64
 #define BENCH_RECYCLE_WAIT_MS    120000
+#define BENCH_RECYCLE_WINDOW     ((uint64_t)512 << 20) /* a worker maps so much at a time */
 
 struct bench_recycle {
 	uint64_t bytes, rounds_asked;
@@ -28,7 +30,8 @@ struct bench_recycle {
 	unsigned workers;
 	const struct zero_method *method;
 	size_t rounds;
-	double recycle_s[BENCH_ROUNDS_MAX], floor_s[BENCH_ROUNDS_MAX], ratio[BENCH_ROUNDS_MAX];
+	double recycle_s[BENCH_ROUNDS_MAX], floor_s[BENCH_ROUNDS_MAX], mapped_s[BENCH_ROUNDS_MAX],
+		ratio[BENCH_ROUNDS_MAX];
 };
 
 /* ---- the floor ---- */
@@ -37,25 +40,48 @@ struct bench_recycle_thread {
 	pthread_t thread;
 	pthread_barrier_t *barrier;
 	const struct zero_method *method;
-	char *start;
-	uint64_t bytes;
+	int fd; /* of the lease; -1: it is mapped already, at `memory` */
+	char *memory;
+	uint64_t offset, bytes;
 };
+
+static void bench_recycle_clear_window(const struct zero_method *method, char *start, uint64_t bytes)
+{
+	for (uint64_t at = 0; at < bytes; at += ZERO_BATCH)
+		method->clear(start + at, MIN(ZERO_BATCH, bytes - at));
+	zero_fence();
+}
+
+static void bench_recycle_map_and_clear(const struct bench_recycle_thread *thread)
+{
+	for (uint64_t at = 0; at < thread->bytes; at += BENCH_RECYCLE_WINDOW) {
+		uint64_t bytes = MIN(BENCH_RECYCLE_WINDOW, thread->bytes - at);
+		char *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, thread->fd,
+			(off_t)(thread->offset + at));
+		if (start == MAP_FAILED) {
+			hpzctl_say("bench recycle: cannot map the lease: %s", strerror(errno));
+			exit(HPZCTL_FAILED);
+		}
+		bench_recycle_clear_window(thread->method, start, bytes);
+		munmap(start, bytes);
+	}
+}
 
 static void *bench_recycle_clear(void *user)
 {
 	const struct bench_recycle_thread *thread = user;
 
 	pthread_barrier_wait(thread->barrier);
-	for (uint64_t at = 0; at < thread->bytes; at += ZERO_BATCH) {
-		thread->method->clear(thread->start + at, MIN(ZERO_BATCH, thread->bytes - at));
-		zero_fence();
-	}
+	if (thread->fd < 0)
+		bench_recycle_clear_window(thread->method, thread->memory + thread->offset, thread->bytes);
+	else
+		bench_recycle_map_and_clear(thread);
 	pthread_barrier_wait(thread->barrier);
 	return NULL;
 }
 
-/* Seconds; negative: no threads. */
-static double bench_recycle_measure_floor(const struct bench_recycle *bench, char *memory)
+/* Seconds; fd as in struct bench_recycle_thread. */
+static double bench_recycle_measure(const struct bench_recycle *bench, int fd, char *memory)
 {
 	struct bench_recycle_thread threads[BENCH_RECYCLE_THREADS];
 	pthread_barrier_t barrier;
@@ -65,7 +91,9 @@ static double bench_recycle_measure_floor(const struct bench_recycle *bench, cha
 	for (unsigned i = 0; i < bench->workers; i++) {
 		threads[i] = (struct bench_recycle_thread){.barrier = &barrier,
 			.method = bench->method,
-			.start = memory + i * share,
+			.fd = fd,
+			.memory = memory,
+			.offset = i * share,
 			.bytes = i + 1 < bench->workers ? share : bench->bytes - i * share};
 		if (pthread_create(&threads[i].thread, NULL, bench_recycle_clear, &threads[i]) != 0) {
 			hpzctl_say("bench recycle: no thread");
@@ -119,7 +147,7 @@ static int bench_recycle_run_round(struct bench_recycle *bench, bool is_measured
 	struct hpz_lease *lease = NULL;
 	void *memory = NULL;
 	size_t length = 0;
-	double floor_s = 0;
+	double floor_s = 0, mapped_s = 0;
 
 	request.size = bench->bytes;
 	request.label = "bench recycle";
@@ -129,9 +157,11 @@ static int bench_recycle_run_round(struct bench_recycle *bench, bool is_measured
 		return error;
 	error = hpz_map(bench->hpz, lease, &memory, &length);
 	if (!error && length >= bench->bytes) {
-		/* Dirt, and page tables for the floor. */
 		memset(memory, 0x5a, bench->bytes);
-		floor_s = bench->method ? bench_recycle_measure_floor(bench, memory) : 0;
+		mapped_s = bench->method ? bench_recycle_measure(bench, -1, memory) : 0;
+		int fd = hpz_lease_steal_fd(lease, 0);
+		floor_s = bench->method ? bench_recycle_measure(bench, fd, NULL) : 0;
+		close_fd(fd);
 	}
 	uint64_t id = hpz_lease_get_id(lease);
 	hpz_lease_free(lease); /* unmapped and closed: the end of an address space is not measured */
@@ -143,6 +173,7 @@ static int bench_recycle_run_round(struct bench_recycle *bench, bool is_measured
 		return error;
 	bench->recycle_s[bench->rounds] = recycle_s;
 	bench->floor_s[bench->rounds] = floor_s;
+	bench->mapped_s[bench->rounds] = mapped_s;
 	bench->ratio[bench->rounds++] = recycle_s / floor_s;
 	return HPZ_OK;
 }
@@ -165,6 +196,7 @@ static int bench_recycle_print(const struct hpzctl *ctl, struct bench_recycle *b
 	double spread = bench_get_spread(bench->ratio, bench->rounds);
 	double recycle_s = bench_get_median(bench->recycle_s, bench->rounds);
 	double floor_s = bench_get_median(bench->floor_s, bench->rounds);
+	double mapped_s = bench_get_median(bench->mapped_s, bench->rounds);
 	bool is_wide = spread > BENCH_RECYCLE_SPREAD_MAX;
 	double gib = (double)bench->bytes / (double)((uint64_t)1 << 30);
 
@@ -174,15 +206,19 @@ static int bench_recycle_print(const struct hpzctl *ctl, struct bench_recycle *b
 			spread * 100);
 	if (ctl->json)
 		printf("{\"schema\":\"hpz-bench-recycle-1\",\"gib\":%.3f,\"workers\":%u,\"method\":\"%s\","
-		       "\"rounds\":%zu,\"recycle_s\":%.4f,\"floor_s\":%.4f,\"ratio\":%.3f,\"ratio_min\":%.3f,"
+		       "\"rounds\":%zu,\"recycle_s\":%.4f,\"floor_s\":%.4f,\"mapped_s\":%.4f,\"ratio\":%.3f,"
+		       "\"ratio_min\":%.3f,"
 		       "\"ratio_max\":%.3f,\"spread\":%.3f,\"complete\":%s}\n",
-			gib, bench->workers, bench->method->name, bench->rounds, recycle_s, floor_s, ratio,
-			bench->ratio[0], bench->ratio[bench->rounds - 1], spread, is_wide ? "false" : "true");
+			gib, bench->workers, bench->method->name, bench->rounds, recycle_s, floor_s, mapped_s,
+			ratio, bench->ratio[0], bench->ratio[bench->rounds - 1], spread,
+			is_wide ? "false" : "true");
 	else
-		printf("%.3f GiB, %u worker%s, %s: clean %.4f s after the release, bare %.4f s: %.3f times "
-		       "(median of %zu rounds; %.3f to %.3f)\n",
+		printf("%.3f GiB, %u worker%s, %s: clean %.4f s after the release, bare %.4f s (%.4f s if it "
+		       "is "
+		       "mapped already): %.3f times (median of %zu rounds; %.3f to %.3f)\n",
 			gib, bench->workers, bench->workers == 1 ? "" : "s", bench->method->name, recycle_s,
-			floor_s, ratio, bench->rounds, bench->ratio[0], bench->ratio[bench->rounds - 1]);
+			floor_s, mapped_s, ratio, bench->rounds, bench->ratio[0],
+			bench->ratio[bench->rounds - 1]);
 	return is_wide ? HPZCTL_LATER : HPZCTL_DONE;
 }
 
