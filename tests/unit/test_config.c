@@ -98,6 +98,19 @@ static void test_clear(void **state)
 }
 
 /* What is shown as in force is what sets it: each key, with its default and with another value. */
+/* Key by key: bytes between the members are nobody's. */
+static bool is_same_clear(const struct config_clear *a, const struct config_clear *b)
+{
+	for (size_t i = 0; i < CONFIG_CLEAR_KEYS; i++) {
+		char of_a[256], of_b[256];
+		config_get_clear(a, i, of_a, sizeof of_a);
+		config_get_clear(b, i, of_b, sizeof of_b);
+		if (strcmp(of_a, of_b) != 0)
+			return false;
+	}
+	return true;
+}
+
 static void test_set_clear(void **state)
 {
 	static const struct {
@@ -115,10 +128,10 @@ static void test_set_clear(void **state)
 	for (size_t i = 0; i < CONFIG_CLEAR_KEYS; i++) {
 		assert_string_equal(config_get_clear(&clear, i, value, sizeof value), others[i].key);
 		assert_int_equal(config_set_clear(&clear, others[i].key, value, why, sizeof why), 0);
-		assert_memory_equal(&clear, &defaults, sizeof clear);
+		assert_true(is_same_clear(&clear, &defaults));
 		assert_int_equal(
 			config_set_clear(&clear, others[i].key, others[i].value, why, sizeof why), 0);
-		assert_memory_not_equal(&clear, &defaults, sizeof clear);
+		assert_false(is_same_clear(&clear, &defaults));
 		config_get_clear(&clear, i, value, sizeof value);
 		assert_string_equal(value, others[i].value);
 		clear = defaults;
@@ -129,7 +142,7 @@ static void test_set_clear(void **state)
 	assert_int_equal(config_set_clear(&clear, "rate", "", why, sizeof why), -EINVAL);
 	assert_int_equal(config_set_clear(&clear, "socket", "/a", why, sizeof why), -ENOENT);
 	assert_string_equal(why, "there is no key `socket` in [clear]");
-	assert_memory_equal(&clear, &defaults, sizeof clear);
+	assert_true(is_same_clear(&clear, &defaults));
 }
 
 static void test_access(void **state)
