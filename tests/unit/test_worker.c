@@ -327,14 +327,17 @@ static void test_clear_resumes(void **state)
 static struct pressure_rules node_rules;
 static atomic_bool is_over;
 
+/* Until it is as high as it gets, which is enough. */
 static void *watch_backoff(void *argument)
 {
 	unsigned *most = argument;
 
-	while (!atomic_load(&is_over)) {
+	while (!atomic_load(&is_over) && *most < PRESSURE_BACKOFF_MAX) {
 		*most = MAX(*most, pressure_get_backoff(&node_rules));
 		usleep(1000);
 	}
+	atomic_store(&control.stop, UINT64_MAX);
+	pressure_bump(&node_rules);
 	return NULL;
 }
 
@@ -354,7 +357,7 @@ static void test_clear_backs_off(void **state)
 	memset(&node_rules, 0, sizeof node_rules);
 	node_rules.is_scavenger = 1;
 	node_rules.workers = 1;
-	job.method = (int32_t)zero_method_count - 1;
+	job.method = (int32_t)(zero_find_method("memset") - zero_methods);
 	worker_run_job(&job, fds, &control, &node_rules, &done, NULL, NULL);
 	assert_int_equal(done.error, 0);
 	assert_true(node_rules.base_ns > 0);
@@ -364,7 +367,7 @@ static void test_clear_backs_off(void **state)
 	worker_run_job(&job, fds, &control, &node_rules, &done, NULL, NULL);
 	atomic_store(&is_over, true);
 	pthread_join(thread, NULL);
-	assert_int_equal(done.error, 0);
+	assert_true(done.error == 0 || done.error == -ECANCELED);
 	assert_int_equal(most, PRESSURE_BACKOFF_MAX);
 	assert_int_equal(node_rules.bytes, atomic_load(&node_rules.batches) * WORKER_CLEAR_BATCH);
 	close(fds[0]);
