@@ -284,15 +284,14 @@ class Quotas(AccessTest):
 
     def test_waiting(self):
         """Requests that wait together for memory that is short are judged again when it comes."""
-        everything = [hpzctl_json("lease", "2M", "--path")["id"] for _ in range(get_pool()["clean_segments"])]
+        everything = hpzctl_json("lease", str(get_pool()["clean"] * 2 * MIB), "--path", "--segments")["id"]
         strangers = []
         for i in range(6):
             with effective_user(BOB):
                 strangers.append(Stranger())
             strangers[-1].send(wire.make_lease(2 * MIB, timeout_ms=60000))
         wait_until("they wait", lambda: get_pool()["waiting"] == 6)
-        for lease in everything:
-            hpzctl("release", lease)
+        hpzctl("release", everything)
         errors = sorted(stranger.receive()[0]["error"] for stranger in strangers)
         self.assertEqual(errors, [0, 0, 0, QUOTA, QUOTA, QUOTA])
         for stranger in strangers:

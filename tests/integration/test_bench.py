@@ -83,7 +83,7 @@ class BenchClear(HpzTest):
     def test_signal(self):
         """Whenever it comes, the kernel's pool is what it was."""
         for delay in 0, 1, 4:
-            with subprocess.Popen([f"{get_build_directory()}/client/hpzctl", "bench", "clear"], stdout=subprocess.DEVNULL,
+            with subprocess.Popen([f"{get_build_directory()}/client/hpzctl", "bench", "clear", "--rounds", "500"], stdout=subprocess.DEVNULL,
                                   stderr=subprocess.DEVNULL) as bench:
                 wait_until("it takes pages", lambda: get_nr() > self.nr or bench.poll() is not None)
                 time.sleep(delay)

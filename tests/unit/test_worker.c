@@ -347,7 +347,7 @@ static void *watch_backoff(void *argument)
  */
 static void test_clear_backs_off(void **state)
 {
-	const uint64_t pages = 512 * MIB / STORE_PAGE;
+	const uint64_t pages = 256 * MIB / STORE_PAGE;
 	const int fds[WORKER_FDS] = {make_file(16 * MIB / STORE_PAGE), -1, -1, -1, -1};
 	struct worker_job job = make_job(WORKER_CLEAR, pages);
 	struct worker_done done;
