@@ -327,12 +327,14 @@ static void test_clear_resumes(void **state)
 static struct pressure_rules node_rules;
 static atomic_bool is_over;
 
-/* Until it is as high as it gets, which is enough. */
+/* Three doublings are enough: how it goes on is in test_pressure.c, in no time. */
+#define ENOUGH 4
+
 static void *watch_backoff(void *argument)
 {
 	unsigned *most = argument;
 
-	while (!atomic_load(&is_over) && *most < PRESSURE_BACKOFF_MAX) {
+	while (!atomic_load(&is_over) && *most < ENOUGH) {
 		*most = MAX(*most, pressure_get_backoff(&node_rules));
 		usleep(1000);
 	}
@@ -343,7 +345,7 @@ static void *watch_backoff(void *argument)
 
 /*
  * A stand-in for a neighbour: batches are said to take half of what they take here, so that all of them are
- * too long. Real batches, real clocks: it backs off as far as it can (until that is found to be wrong).
+ * too long. Real batches, real clocks: it backs off.
  */
 static void test_clear_backs_off(void **state)
 {
@@ -368,7 +370,7 @@ static void test_clear_backs_off(void **state)
 	atomic_store(&is_over, true);
 	pthread_join(thread, NULL);
 	assert_true(done.error == 0 || done.error == -ECANCELED);
-	assert_int_equal(most, PRESSURE_BACKOFF_MAX);
+	assert_true(most >= ENOUGH);
 	assert_int_equal(node_rules.bytes, atomic_load(&node_rules.batches) * WORKER_CLEAR_BATCH);
 	close(fds[0]);
 }
