@@ -40,7 +40,7 @@ struct handoff_lease {
 	bool has_owner_poll;
 	unsigned handles;
 	enum next next;
-	unsigned attempts;
+	unsigned attempts, failures; /* since it began to return, or the last segment was back */
 	enum proof_reason logged_reason;
 	bool was_unused; /* all of it, at the last look */
 	size_t probed;   /* segments found unused by the look under way */
@@ -598,10 +598,10 @@ static void retry(struct handoff_lease *hl)
 }
 
 /* What happens once is tried again at once, and nobody needs to know. */
-static void say_if_it_lasts(const struct handoff_lease *hl, const char *what, int error)
+static void say_if_it_lasts(struct handoff_lease *hl, const char *what, int error)
 {
 	const struct lease *lease = hl->lease;
-	if (hl->attempts == SAY_ATTEMPT)
+	if (hl->failures++ == SAY_ATTEMPT)
 		log_warning("lease %" PRIu64 " (%s): %s: %s; it stays returning, and is tried again",
 			lease->id, lease->label, what, strerror(-error));
 	else
@@ -814,7 +814,7 @@ static void take_back(struct handoff_lease *hl, size_t index, const struct proof
 	if (segment->proof == POOL_PROOF_WEAK)
 		note_weak(hl->handoff, segment->pool);
 	lease_drop_segment(hl->handoff->leases, hl->lease, segment);
-	hl->attempts = 0;
+	hl->attempts = hl->failures = 0;
 	note_change(hl->handoff);
 	look(hl);
 }
@@ -958,7 +958,7 @@ void handoff_return(struct handoff *handoff, struct lease *lease, const char *wh
 		lease_set_state(handoff->leases, lease, HPZ_STATE_RETURNING);
 	}
 	lease->bound = NULL;
-	hl->attempts = 0;
+	hl->attempts = hl->failures = 0;
 	/* Not from inside the caller: it may still be looking at the lease. */
 	if (!hl->job)
 		set_timer(hl, NEXT_RETURN, 0);

@@ -126,9 +126,13 @@ static struct count *find_count(const char *name)
 		hash = (hash ^ (unsigned char)*at) * 1099511628211u;
 	for (size_t i = 0; i < COUNTS_MAX; i++) {
 		struct count *count = &counts[(hash + i) % COUNTS_MAX];
-		/* The first byte claims a place. Two that come at the same moment may claim two: both add up.
-		 */
-		if (count->name[0] == '\0') {
+		/* The first eight bytes claim a place, in one go. Two of the same name that come at the same
+		 * moment may claim two: both add up. */
+		char claim[sizeof(uint64_t)] = "";
+		uint64_t wanted, empty = 0;
+		memcpy(claim, name, strnlen(name, sizeof claim));
+		memcpy(&wanted, claim, sizeof wanted);
+		if (atomic_compare_exchange_strong((_Atomic uint64_t *)(void *)count->name, &empty, wanted)) {
 			strncpy(count->name, name, NAME_MAX_ - 1);
 			return count;
 		}
