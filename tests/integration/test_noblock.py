@@ -27,7 +27,7 @@ SEGMENTS_PAGES, POOL_PAGES = 24, 192
 # A loop that waits for a holder is slower by thousands; on a machine with two busy CPUs p99 alone varies by several, and a
 # slice of time that somebody else has is no such wait.
 RATIO, SLICE_NS = 25, 400_000
-STOP_MAX_S = 4  # a client that connects waits 5 s for the greeting
+STOP_MAX_S = 1.5  # a client that connects waits 5 s for the greeting, which may take three of them
 TENANT = 61001
 
 
@@ -68,7 +68,8 @@ class TooBusy(Exception):
 
 
 class Stops:
-    """What no client can do: hpzd does nothing for a long moment, four times (the 99th of 100 rounds is the second slowest)."""
+    """What no client can do: hpzd does nothing for a long moment, again and again. It runs in between only for as long as a
+    few rounds take: the 99th of 100 rounds is the second slowest."""
 
     def __init__(self, pid, seconds):
         self.pid = pid
@@ -78,8 +79,8 @@ class Stops:
         self.thread.start()
 
     def run(self):
-        for _ in range(4):
-            if self.is_over.wait(0.005):
+        for _ in range(12):
+            if self.is_over.wait(0.0005):
                 break
             os.kill(self.pid, signal.SIGSTOP)
             time.sleep(self.seconds)
