@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* harness.c - hpzd without its main(), and clients that speak raw bytes. */
+#include <linux/capability.h>
+#include <sys/prctl.h>
+
 #include "harness.h"
 #include "frame.h"
 #include "log.h"
@@ -61,6 +64,17 @@ static void know_facts(void)
 	prover_read_record(harness.prover, JOURNAL_FACTS, &facts, sizeof facts);
 }
 
+/*
+ * On tmpfs the full proof can decide nothing, and is in force or not depending on how soon its program is
+ * loaded: then memory of the wrong kind is opened and refused. For good, and for our workers: as with any
+ * other user.
+ */
+static void forbid_bpf(void)
+{
+	prctl(PR_CAPBSET_DROP, CAP_BPF);
+	prctl(PR_CAPBSET_DROP, CAP_SYS_ADMIN);
+}
+
 void harness_open(void (*send)(struct session *session, struct request_reply *reply))
 {
 	const struct handoff_callbacks handoff = {on_ended, on_changed, NULL};
@@ -69,6 +83,8 @@ void harness_open(void (*send)(struct session *session, struct request_reply *re
 
 	log_set_level((enum log_level)0);
 	memset(&harness, 0, sizeof harness);
+	if (!harness_mount)
+		forbid_bpf();
 	if (!store_make_dir(harness.dir))
 		temp_make(harness.dir);
 	list_init(&harness.stores);
