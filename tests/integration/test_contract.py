@@ -9,7 +9,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "lib"))
 from hpztest import host  # noqa: E402
 from hpztest.case import HpzTest, main  # noqa: E402
-from hpztest.client import Hold, HoldError, get_leases, get_pool, get_status, hpzctl, hpzctl_json, wait_until  # noqa: E402
+from hpztest.client import Hold, HoldError, get_leases, get_pool, get_status, hpzctl, hpzctl_json, running, wait_until  # noqa: E402
 from hpztest.service import get_build_directory  # noqa: E402
 
 MIB = host.MIB
@@ -259,10 +259,9 @@ class Ends(HpzTest):
 
     def test_owner_pid(self):
         """A path lease ends with a process named as its owner."""
-        with subprocess.Popen(["sleep", "1000"]) as process:
+        with running(["sleep", "1000"]) as process:
             lease = self.get_path_lease("--owner-pid", process.pid)
             self.assertEqual(self.get_lease(lease["id"])["pid"], process.pid)
-            process.kill()
         self.wait_ended(lease["id"])
 
     def test_owner_of_the_file(self):

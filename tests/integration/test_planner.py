@@ -14,7 +14,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "lib"))
 from hpztest import host  # noqa: E402
 from hpztest.case import HpzTest, PageEater, main  # noqa: E402
-from hpztest.client import Hold, HoldError, get_leases, get_pool, hpzctl, hpzctl_json, wait_until  # noqa: E402
+from hpztest.client import Hold, HoldError, get_leases, get_pool, hpzctl, hpzctl_json, running, wait_until  # noqa: E402
 from hpztest.service import get_build_directory  # noqa: E402
 
 MIB = host.MIB
@@ -219,8 +219,8 @@ class Short(HpzTest):
         self.addCleanup(hpzctl, "set", "enabled=yes")
         hpzctl("set", "enabled=no")
         self.assertRegex(self.refuse("8M"), "enabled=yes")
-        with subprocess.Popen([f"{get_build_directory()}/client/hpzctl", "lease", "8M", "--path", "--wait", "60", "--json"],
-                              stdout=subprocess.PIPE, text=True) as waiting:
+        with running([f"{get_build_directory()}/client/hpzctl", "lease", "8M", "--path", "--wait", "60", "--json"],
+                     stdout=subprocess.PIPE, text=True) as waiting:
             wait_until("somebody waits", lambda: get_pool()["waiting"] == 1)
             hpzctl("set", "enabled=yes")
             lease = json.loads(waiting.communicate(timeout=90)[0])
@@ -241,8 +241,8 @@ class Short(HpzTest):
         holder = self.hold_all()
         self.leave_free(0)
         self.assertEqual(get_plan("4M", "--wait", "30")["kind"], "wait")
-        with subprocess.Popen([f"{get_build_directory()}/client/hpzctl", "lease", "4M", "--path", "--wait", "30", "--json"],
-                              stdout=subprocess.PIPE, text=True) as waiting:
+        with running([f"{get_build_directory()}/client/hpzctl", "lease", "4M", "--path", "--wait", "30", "--json"],
+                     stdout=subprocess.PIPE, text=True) as waiting:
             wait_until("somebody waits", lambda: get_pool()["waiting"] == 1)
             holder.end()
             lease = json.loads(waiting.communicate(timeout=60)[0])

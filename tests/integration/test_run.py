@@ -8,7 +8,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "lib"))
 from hpztest import host  # noqa: E402
 from hpztest.case import HpzTest, main  # noqa: E402
-from hpztest.client import Hold, get_leases, get_pool, hpzctl, hpzctl_json, wait_until  # noqa: E402
+from hpztest.client import Hold, get_leases, get_pool, hpzctl, hpzctl_json, running, wait_until  # noqa: E402
 from hpztest.guest import Guest, get_command, get_image  # noqa: E402
 
 MIB = host.MIB
@@ -35,14 +35,11 @@ print(len(memory), zero, sys.argv[1].split('=')[0], os.environ['HPZ_LEASE'])
 
     def test_owner_is_the_command(self):
         """hpzctl becomes the command: one process, whose end is the end of the lease."""
-        with subprocess.Popen(["hpzctl", "run", "--size", "4M", "--label", "it", "--", "sleep", "1000"]) as process:
-            try:
-                lease = self.wait_for_lease()
-                self.assertEqual((lease["pid"], lease["label"], lease["state"]), (process.pid, "it", "leased"))
-                with open(f"/proc/{process.pid}/comm", encoding="utf-8") as comm:
-                    self.assertEqual(comm.read(), "sleep\n")
-            finally:
-                process.kill()
+        with running(["hpzctl", "run", "--size", "4M", "--label", "it", "--", "sleep", "1000"]) as process:
+            lease = self.wait_for_lease()
+            self.assertEqual((lease["pid"], lease["label"], lease["state"]), (process.pid, "it", "leased"))
+            with open(f"/proc/{process.pid}/comm", encoding="utf-8") as comm:
+                self.assertEqual(comm.read(), "sleep\n")
         self.wait_ended(lease["id"])
 
     def wait_for_lease(self):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 from hpztest.case import run_tests  # noqa: E402
-from hpztest.client import Hold, get_leases, get_pool, get_status, hpzctl, hpzctl_json, wait_until  # noqa: E402
+from hpztest.client import Hold, get_leases, get_pool, get_status, hpzctl, hpzctl_json, running, wait_until  # noqa: E402
 from hpztest.host import MIB  # noqa: E402
 
 SIZE, LARGEST = 8 * MIB, 16 * MIB
@@ -177,15 +177,14 @@ class Systemd(unittest.TestCase):
         self.wait_weight("idle")
         # One of the two segments of this size is dirty, the other one is taken.
         hpzctl("lease", LARGEST, "--path")
-        with subprocess.Popen([f"{os.environ['HPZ_BUILD']}/client/hpzctl", "lease", str(LARGEST), "--path", "--wait", "60"],
-                              stdout=subprocess.DEVNULL) as waiting:
+        with running([f"{os.environ['HPZ_BUILD']}/client/hpzctl", "lease", LARGEST, "--path", "--wait", "60"],
+                     stdout=subprocess.DEVNULL) as waiting:
             try:
                 self.wait_weight("100")
                 self.assertIsNone(waiting.poll())
                 hpzctl("set", "enabled=yes")
                 self.assertEqual(waiting.wait(60), 0)
             finally:
-                waiting.kill()
                 hpzctl("set", "enabled=yes")
                 for lease in get_leases():
                     hpzctl("release", lease["id"])
@@ -216,19 +215,16 @@ class Systemd(unittest.TestCase):
     def test_6c_somebody_is_left_in_the_scope(self):
         """A worker of the last hpzd that cannot die holds it: the next one's join."""
         run("systemctl", "stop", "hpzd.service")
-        with subprocess.Popen(["systemd-run", "--scope", f"--unit={SCOPE}", f"--slice={SLICE}", "-p", "Delegate=cpu", "sleep", "300"],
-                              stderr=subprocess.DEVNULL) as left:
-            try:
-                wait_until("it is there", lambda: get_cgroup(left.pid) == f"/{SLICE}/{SCOPE}")
-                run("systemctl", "start", "hpzd.service")
-                hpzctl("wait", "--timeout", 60)
-                self.hold_work(high=100, low=99)
-                self.check_units()
-                self.wait_weight("50")
-                self.finish_work()
-                self.assertIsNone(left.poll())
-            finally:
-                left.kill()
+        with running(["systemd-run", "--scope", f"--unit={SCOPE}", f"--slice={SLICE}", "-p", "Delegate=cpu", "sleep", "300"],
+                     stderr=subprocess.DEVNULL) as left:
+            wait_until("it is there", lambda: get_cgroup(left.pid) == f"/{SLICE}/{SCOPE}")
+            run("systemctl", "start", "hpzd.service")
+            hpzctl("wait", "--timeout", 60)
+            self.hold_work(high=100, low=99)
+            self.check_units()
+            self.wait_weight("50")
+            self.finish_work()
+            self.assertIsNone(left.poll())
 
     def test_6d_without_a_system_bus(self):
         """Then over systemd's own socket."""

@@ -1,4 +1,5 @@
 """What a test says to hpzd: through hpzctl, and through `hold`, a process that has leased memory as a VM has."""
+import contextlib
 import json
 import subprocess
 import time
@@ -14,6 +15,17 @@ def hpzctl(*arguments, check=True, **run):
     if check and done.returncode != 0:
         raise AssertionError(f"hpzctl {' '.join(map(str, arguments))}: status {done.returncode}: {done.stderr.strip()}")
     return done
+
+
+@contextlib.contextmanager
+def running(command, **popen):
+    """A process that does not outlive the block: one that fails must not wait for what never ends."""
+    with subprocess.Popen(list(map(str, command)), **popen) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
 
 
 def hpzctl_json(*arguments, **run):

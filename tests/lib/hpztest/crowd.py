@@ -9,7 +9,7 @@ import threading
 import time
 
 from hpztest import wire
-from hpztest.client import Hold, HoldError
+from hpztest.client import Hold, HoldError, running
 from hpztest.host import MIB
 from hpztest.service import get_build_directory
 
@@ -144,10 +144,9 @@ class Client(threading.Thread):
 
     def die_in_request(self):
         kind, wait = self.random.choice(KINDS), self.random.random() * 0.006
-        with subprocess.Popen([f"{get_build_directory()}/tests/hold", "--size", str(self.random.choice(SIZES)), *kind],
-                              stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
+        with running([f"{get_build_directory()}/tests/hold", "--size", self.random.choice(SIZES), *kind],
+                     stdin=subprocess.PIPE, stdout=subprocess.DEVNULL):
             time.sleep(wait)
-            process.kill()
 
     def drop_request(self):
         """Asks and goes before the answer, or without reading it, or without confirming it."""
