@@ -895,11 +895,13 @@ static void forget_vanished(struct handoff_lease *hl, size_t index)
 	look(hl);
 }
 
-/* At start returns come before the lesson is over; not for ever, since it may want the very pages that
- * return. */
+/*
+ * At start returns come before the lesson is over. Without it nobody could tell who holds what is not reused,
+ * either: then it would be no orphan. Not for ever, since the lesson may want the very pages that return.
+ */
 static bool waits_for_lesson(const struct handoff_lease *hl, const struct pool_segment *segment)
 {
-	return segment->pool->config.reuse == CONFIG_REUSE_PROVEN && hl->attempts < LESSON_WAIT &&
+	return hl->attempts < LESSON_WAIT &&
 	       prover_get_lesson(hl->handoff->prover, segment->pool->config.page_size) != PROVER_LESSON_OVER;
 }
 
