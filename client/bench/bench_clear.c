@@ -519,15 +519,16 @@ static void print_json_methods(struct output_json *json, const struct bench_clea
 
 static void print_json_neighbour(struct output_json *json, const struct bench_clear *bench)
 {
-	const struct bench_figure *hpz =
-		bench_clear_find_figure(bench, "neighbour", "hpz", bench->pages.page_size, BENCH_SET_SMALL);
+	const struct bench_figure *hpz = bench_clear_find_figure(
+		bench, "neighbour", "hpz" BENCH_SELDOM, bench->pages.page_size, BENCH_SET_SMALL);
 
 	output_json_open_object(json, "neighbour");
 	output_json_decimal(json, "alone_us", get_median(bench, "neighbour", "alone", BENCH_SET_SMALL), 2);
-	output_json_decimal(
-		json, "kernel_us", get_median(bench, "neighbour", "fallocate", BENCH_SET_SMALL), 2);
+	output_json_decimal(json, "kernel_us",
+		get_median(bench, "neighbour", "fallocate" BENCH_SELDOM, BENCH_SET_SMALL), 2);
 	output_json_decimal(json, "hpz_us", hpz ? hpz->median : NAN, 2);
 	output_json_decimal(json, "clearing_gb_per_s", hpz ? hpz->clearing_median : NAN, 3);
+	output_json_number(json, "passes", BENCH_SELDOM_PASSES);
 	output_json_close(json);
 }
 
@@ -597,6 +598,37 @@ static void add_decimal(struct output_table *table, double value, const char *un
 		output_table_add(table, "-");
 }
 
+/* What the walk of 1 MiB takes of what it takes alone. */
+static double get_slowdown(const struct bench_clear *bench, const char *name)
+{
+	return get_median(bench, "neighbour", name, BENCH_SET_SMALL) /
+	       get_median(bench, "neighbour", "alone", BENCH_SET_SMALL);
+}
+
+static void print_neighbour(const struct bench_clear *bench)
+{
+	static const struct {
+		const char *kernel, *hpz, *when;
+	} rows[] = {
+		{"fallocate" BENCH_SELDOM, "hpz" BENCH_SELDOM, "every fourth pass"},
+		{"fallocate", "hpz", "every pass"},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		const struct bench_figure *hpz = bench_clear_find_figure(
+			bench, "neighbour", rows[i].hpz, bench->pages.page_size, BENCH_SET_SMALL);
+		if (hpz && isfinite(hpz->median))
+			printf("beside %.1f GB/s of it (a batch after %s) a walk over 1 MiB takes %.2f of "
+			       "what "
+			       "it takes alone, beside the kernel's clearing %.2f\n",
+				hpz->clearing_median, rows[i].when, get_slowdown(bench, rows[i].hpz),
+				get_slowdown(bench, rows[i].kernel));
+	}
+	if (isfinite(get_slowdown(bench, "lookup")))
+		printf("of the latter %.2f is for looking up the pages of a batch, without any store\n",
+			get_slowdown(bench, "lookup"));
+}
+
 static void print_text(const struct bench_clear *bench)
 {
 	static const char *const headings[] = {
@@ -625,6 +657,7 @@ static void print_text(const struct bench_clear *bench)
 	       "method, %.1f times the kernel\n",
 		bench->results[bench->chosen].method->name, (double)bench->batch_ns / 1e3,
 		get_ratio_to_best(bench), engine / get_median(bench, "kernel", "fallocate", 0));
+	print_neighbour(bench);
 	if (isfinite(bench->stop.p99_us))
 		printf("and stops within %.0f us (median of %d), %.0f us (99 %%); the job ends within %.0f "
 		       "and "

@@ -55,8 +55,11 @@ int bench_clear_run_engine(const struct bench_clear *bench, uint64_t offset, str
 void bench_pin(int cpu); /* this thread; -1: as it is */
 
 /* bench_neighbour.c: one round of somebody else beside the clearing; on this CPU, on another. */
-#define BENCH_SET_SMALL ((uint64_t)1 << 20)
-#define BENCH_SET_LARGE ((uint64_t)32 << 20)
+#define BENCH_SET_SMALL     ((uint64_t)1 << 20)
+#define BENCH_SELDOM        "/4" /* of the names of figures: a batch every so many passes */
+#define BENCH_SELDOM_PASSES 4
+#define BENCH_SMALL_PAGE    4096
+#define BENCH_SET_LARGE     ((uint64_t)32 << 20)
 int bench_neighbour_init(void); /* its memory; 0 or negative errno */
 void bench_neighbour_deinit(void);
 void bench_neighbour_run_round(struct bench_clear *bench);

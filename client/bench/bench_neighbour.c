@@ -76,8 +76,25 @@ static void walk(size_t lines)
 	neighbour.place = (void *)at;
 }
 
-enum manner { ALONE, FALLOCATE, STOSB, HPZ };
-static const char *const manner_names[] = {"alone", "fallocate", "stosb", "hpz"};
+enum manner { ALONE, LOOKUP, FALLOCATE, STOSB, HPZ };
+
+/*
+ * How often a batch comes, in passes over the small set: after each is more than a scheduler would do to
+ * anybody, after every fourth still clears some GB/s.
+ */
+static const struct run {
+	const char *name;
+	enum manner manner;
+	unsigned passes;
+} runs[] = {
+	{"alone", ALONE, 1},
+	{"lookup", LOOKUP, 1},
+	{"fallocate", FALLOCATE, 1},
+	{"stosb", STOSB, 1},
+	{"hpz", HPZ, 1},
+	{"fallocate" BENCH_SELDOM, FALLOCATE, BENCH_SELDOM_PASSES},
+	{"hpz" BENCH_SELDOM, HPZ, BENCH_SELDOM_PASSES},
+};
 
 /* Without looking up pages ahead, as our own method of that name. False: not on this CPU. */
 static bool clear_as_kernels_do(char *start)
@@ -92,12 +109,25 @@ static bool clear_as_kernels_do(char *start)
 #endif
 }
 
+/*
+ * One line of every small page, and no store: what no way to clear a huge page does without where the host
+ * below backs it by small ones. Its 512 translations take the place of the neighbour's.
+ */
+static void look_up(const char *start)
+{
+	for (size_t at = 0; at < ZERO_BATCH; at += BENCH_SMALL_PAGE)
+		(void)*(const volatile char *)(start + at);
+}
+
 static bool clear_batch(struct bench_clear *bench, enum manner manner, uint64_t offset)
 {
 	char *start = bench->pages.start + offset;
 
 	switch (manner) {
 	case ALONE:
+		return true;
+	case LOOKUP:
+		look_up(start);
 		return true;
 	case FALLOCATE: /* a page that the kernel clears anew */
 		return bench_pages_punch(&bench->pages, offset, ZERO_BATCH) == 0 &&
@@ -115,33 +145,48 @@ static bool clear_batch(struct bench_clear *bench, enum manner manner, uint64_t 
 #define SEGMENT_LINES ((size_t)16384) /* 1 MiB: the small set once */
 #define SEGMENTS      96
 
-/* One round of one manner: the time of a pass over the whole set, from undisturbed segments of the walk. */
-static void run_manner(struct bench_clear *bench, enum manner manner, uint64_t set)
+/* So many segments of the walk: the mean time of one in *ret_ns. False: disturbed. */
+static bool walk_segments(unsigned count, double *ret_ns)
 {
-	double segments[SEGMENTS];
-	size_t count = 0, warm_ups = MAX(set / BENCH_SET_SMALL, (uint64_t)4);
-	uint64_t offset = 0, begin_ns = 0, walked_ns = 0;
+	bool is_undisturbed = true;
+	uint64_t sum_ns = 0;
 
-	for (size_t i = 0; i < warm_ups + SEGMENTS && !bench_get_signal(); i++) {
+	for (unsigned i = 0; i < count; i++) {
 		struct bench_watch watch;
 		uint64_t ns;
-		if (i == warm_ups)
-			begin_ns = clock_get_ns(CLOCK_MONOTONIC);
-		if (!clear_batch(bench, manner, offset))
-			return;
-		offset = (offset + ZERO_BATCH) % (bench->pages.bytes / ZERO_BATCH * ZERO_BATCH);
 		bench_watch_start(&watch);
 		walk(SEGMENT_LINES);
-		if (bench_watch_stop(&watch, &ns) && i >= warm_ups)
-			segments[count++] = (double)ns;
+		is_undisturbed = bench_watch_stop(&watch, &ns) && is_undisturbed;
+		sum_ns += ns;
 	}
-	if (count < SEGMENTS / 4)
+	*ret_ns = (double)sum_ns / count;
+	return is_undisturbed;
+}
+
+/* One round of one manner: the time of a pass over the whole set, from undisturbed segments of the walk. */
+static void run_manner(struct bench_clear *bench, const struct run *run, uint64_t set)
+{
+	double times[SEGMENTS];
+	size_t count = 0, batches = SEGMENTS / run->passes,
+	       warm_ups = MAX(set / BENCH_SET_SMALL, (uint64_t)4);
+	uint64_t offset = 0, begin_ns = 0, walked_ns = 0;
+	bool is_clearing = run->manner != ALONE && run->manner != LOOKUP;
+
+	for (size_t i = 0; i < warm_ups + batches && !bench_get_signal(); i++) {
+		if (i == warm_ups)
+			begin_ns = clock_get_ns(CLOCK_MONOTONIC);
+		if (!clear_batch(bench, run->manner, offset))
+			return;
+		offset = (offset + ZERO_BATCH) % (bench->pages.bytes / ZERO_BATCH * ZERO_BATCH);
+		if (walk_segments(run->passes, &times[count]) && i >= warm_ups)
+			count++;
+	}
+	if (count < batches / 4)
 		return;
 	walked_ns = clock_get_ns(CLOCK_MONOTONIC) - begin_ns;
-	bench_figure_add(
-		bench_clear_get_figure(bench, "neighbour", manner_names[manner], bench->pages.page_size, set),
-		bench_get_median(segments, count) * (double)(set / BENCH_SET_SMALL) / 1e3,
-		manner == ALONE ? 0 : (double)(SEGMENTS * ZERO_BATCH) / (double)walked_ns);
+	bench_figure_add(bench_clear_get_figure(bench, "neighbour", run->name, bench->pages.page_size, set),
+		bench_get_median(times, count) * (double)(set / BENCH_SET_SMALL) / 1e3,
+		is_clearing ? (double)(batches * ZERO_BATCH) / (double)walked_ns : 0);
 }
 
 void bench_neighbour_run_round(struct bench_clear *bench)
@@ -150,8 +195,8 @@ void bench_neighbour_run_round(struct bench_clear *bench)
 
 	for (size_t i = 0; i < ARRAY_SIZE(sets); i++) {
 		chain_set(sets[i]);
-		for (enum manner manner = ALONE; manner <= HPZ; manner++)
-			run_manner(bench, manner, sets[i]);
+		for (size_t j = 0; j < ARRAY_SIZE(runs); j++)
+			run_manner(bench, &runs[j], sets[i]);
 	}
 	/* What a batch of fallocate left out of the mapping is mapped again. */
 	madvise(bench->pages.start, bench->pages.bytes, MADV_POPULATE_WRITE);

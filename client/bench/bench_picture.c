@@ -103,8 +103,9 @@ static void bench_picture_write_neighbour(FILE *file, const struct bench_clear *
 {
 	static const struct {
 		const char *name, *color;
-	} rows[] = {
-		{"alone", "0xaaaaaa"}, {"fallocate", "0xc0504d"}, {"stosb", "0xd99694"}, {"hpz", "0x4f8f4f"}};
+	} rows[] = {{"alone", "0xaaaaaa"}, {"lookup", "0xcccccc"}, {"fallocate", "0xc0504d"},
+		{"stosb", "0xd99694"}, {"hpz", "0x4f8f4f"}, {"fallocate" BENCH_SELDOM, "0xc0504d"},
+		{"hpz" BENCH_SELDOM, "0x4f8f4f"}};
 	static const uint64_t sets[] = {BENCH_SET_SMALL, BENCH_SET_LARGE};
 
 	fputs("$passes << EOD\n", file);

@@ -52,7 +52,7 @@ class BenchClear(HpzTest):
             self.assertEqual(set(row), ROW_KEYS, row)
             self.assertEqual((row["gb_per_s"] is None, row["us"] is None),
                              (row["kind"] == "neighbour", row["kind"] != "neighbour"), row)
-        self.assertEqual(set(got["neighbour"]), {"alone_us", "kernel_us", "hpz_us", "clearing_gb_per_s"})
+        self.assertEqual(set(got["neighbour"]), {"alone_us", "kernel_us", "hpz_us", "clearing_gb_per_s", "passes"})
         for latency in got["stop_us"], got["end_us"]:
             self.assertEqual(set(latency), {"p50", "p99"})
         self.assertGreater(got["batch_us"], 0)
