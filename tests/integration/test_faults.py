@@ -18,6 +18,7 @@ from hpztest.client import Hold, HoldError, get_leases, get_status, hpzctl, wait
 from hpztest.fault import Fault  # noqa: E402
 
 MIB = host.MIB
+TIMEOUT = 13
 HERTZ = os.sysconf("SC_CLK_TCK")
 IS_LONG = bool(os.environ.get("HPZ_LONG"))
 PERSISTENT_S = 1.0
@@ -70,7 +71,7 @@ FAULTS = [
     ("link", "out", "hpzd", PLAIN, "ENOSPC EMLINK EPERM", NOT_LENT),
     ("unlink", "out", "helper", PLAIN, "EIO", (AT_ONCE, RETURNING)),
     ("unlink", "out-dir", "helper", PLAIN, "EBUSY", (AT_ONCE, RETURNING)),
-    ("unlink", "leased", "helper", NEVER, "EIO", "state: returning"),
+    ("unlink", "leased", "helper", NEVER, "EIO", (AT_ONCE, "state: returning")),
     ("unlink", "clean", "hpzd", DRAIN, "EIO", "log: pool two: a clean segment cannot be unlinked: {}"),
     ("write", "journal", "hpzd", PLAIN, "ENOSPC EIO", (NOT_LENT, NOT_LENT, UNWRITTEN)),
     ("write", "journal", "hpzd", PLAIN, "EINTR", AT_ONCE),
@@ -126,7 +127,9 @@ class Faults(HpzTest):
                 holder = Hold("--size", size, "--timeout", 100, "--label", "tried", *options)
             except HoldError as error:
                 self.assertTrue(error.answer["error"], error.answer)
-                refusals.append(error.answer["error"])
+                # That memory is not clean again in time is what a busy machine does, too.
+                if error.answer.get("hpz_error") != TIMEOUT:
+                    refusals.append(error.answer["error"])
                 continue
             except AssertionError:
                 continue
@@ -179,6 +182,8 @@ class Faults(HpzTest):
         descriptors, log = self.get_descriptors() + 2, len(self.service.get_log())  # a worker may have come to stay
         with Hold("--size", 4 * MIB, "--timeout", 15000, "--unbound", "--label", "other") as other:
             other.call("fill", 9)
+            # Its receipt is written down, too: what fails is to be of those that are tried.
+            wait_until("it has arrived", lambda: self.get_lease(other.id)["state"] == "leased")
             rule, = self.fault.set(f"{operation} {point} {process} {when} {error}")
             begin, cpu, evidence = time.monotonic(), self.get_cpu_seconds(), set()
             least = PERSISTENT_S if when == "1-" else 0
@@ -266,8 +271,9 @@ class Faults(HpzTest):
                     self.service.kill()
                     rule, = self.fault.set(f"{operation} {point} {process} 1- {error}")
                     self.service.start(self.fault.environment)
-                    self.assertGreater(self.fault.get_hits(rule), 0)
-                    self.assertIn("journal: cannot be compacted", self.service.get_log(log))
+                    # It takes connections before it has adopted what there is.
+                    wait_until("it fails", lambda rule=rule: self.fault.get_hits(rule))
+                    wait_until("it is said", lambda log=log: "journal: cannot be compacted" in self.service.get_log(log))
                     # Killed before it read that the lease arrived, hpzd finds out by looking.
                     wait_until("it is known", lambda: self.get_lease(other.id)["state"] == "leased")
                     self.check_others(other, point)

@@ -43,7 +43,8 @@ print(len(memory), zero, sys.argv[1].split('=')[0], os.environ['HPZ_LEASE'])
         self.wait_ended(lease["id"])
 
     def wait_for_lease(self):
-        return wait_until("the lease is there", get_leases)[0]
+        """Whoever runs on it is told the descriptor first, and the receipt comes after."""
+        return wait_until("the lease is there", lambda: [lease for lease in get_leases() if lease["state"] == "leased"])[0]
 
     def test_status_passes_through(self):
         for status in (0, 3, 75):
