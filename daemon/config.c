@@ -20,6 +20,7 @@
 #define WHY_MAX       160
 #define VALUE_MAX     256
 #define KEYS_MAX      48
+#define DURATION_MAX  (3650 * 86400ull) /* seconds */
 
 struct config_key;
 /* 0 or -EINVAL with a reason. `pool` is the pool so far, NULL outside of one. */
@@ -261,7 +262,7 @@ static int parse_count(const char *text, uint64_t *ret_count, char why[WHY_MAX])
 	return 0;
 }
 
-/* One `SIZE*COUNT`. */
+/* One `SIZE*COUNT`, or `auto`. */
 static int parse_stock_entry(
 	char *entry, uint64_t page_size, struct config_stock *ret_stock, char why[WHY_MAX])
 {
@@ -269,8 +270,12 @@ static int parse_stock_entry(
 	uint64_t pages, count = 0;
 	int r;
 
+	if (strcmp(entry, "auto") == 0) {
+		*ret_stock = (struct config_stock){page_size, CONFIG_COUNT_AUTO};
+		return 0;
+	}
 	if (!star)
-		return refuse(why, "`%.40s` is not SIZE*COUNT, as 2G*8 or 2M*rest", entry);
+		return refuse(why, "`%.40s` is not SIZE*COUNT, as 2G*8 or 2M*rest, nor `auto`", entry);
 	*star = 0;
 	r = parse_whole_pages(entry, page_size, &pages, why);
 	if (r == 0 && !pages)
@@ -283,6 +288,17 @@ static int parse_stock_entry(
 	return 0;
 }
 
+/* What the others leave, whatever that is. */
+static bool takes_rest(const struct config_stock *entry)
+{
+	return entry->count == CONFIG_COUNT_REST || entry->count == CONFIG_COUNT_AUTO;
+}
+
+static const char *get_rest_name(const struct config_stock *entry)
+{
+	return entry->count == CONFIG_COUNT_AUTO ? "auto" : "rest";
+}
+
 /* Adds one entry to those before it; *pages counts up. */
 static int add_stock_entry(const struct config_stock *entry, const struct config_pool *pool,
 	struct config_stock *stock, size_t count, uint64_t *pages, char why[WHY_MAX])
@@ -291,14 +307,16 @@ static int add_stock_entry(const struct config_stock *entry, const struct config
 	uint64_t more = entry->bytes / pool->page_size;
 
 	for (size_t i = 0; i < count; i++) {
-		if (stock[i].bytes == entry->bytes)
+		if (takes_rest(&stock[i]) && takes_rest(entry))
+			return refuse(why, "`%s` and `%s`: the rest can go to one of them",
+				get_rest_name(&stock[i]), get_rest_name(entry));
+		if (stock[i].bytes == entry->bytes && stock[i].count != CONFIG_COUNT_AUTO &&
+			entry->count != CONFIG_COUNT_AUTO)
 			return refuse(why, "%s stands there twice", size_format_exact(entry->bytes, size));
-		if (stock[i].count == CONFIG_COUNT_REST && entry->count == CONFIG_COUNT_REST)
-			return refuse(why, "`rest` stands there twice");
 	}
 	if (count == CONFIG_STOCK_MAX)
 		return refuse(why, "more than %d sizes", CONFIG_STOCK_MAX);
-	if (entry->count == CONFIG_COUNT_REST)
+	if (takes_rest(entry))
 		more = 0;
 	else if (__builtin_mul_overflow(more, entry->count, &more))
 		more = UINT64_MAX;
@@ -308,7 +326,7 @@ static int add_stock_entry(const struct config_stock *entry, const struct config
 	return 0;
 }
 
-/* Fills the array only; count_stock() counts it, because a parser knows one member. */
+/* Fills the array only; take_auto() and count_stock() do the rest, because a parser knows one member. */
 static int parse_stock(const struct config_key *key, const char *text, const struct config_pool *pool,
 	void *ret_value, char why[WHY_MAX])
 {
@@ -317,9 +335,9 @@ static int parse_stock(const struct config_key *key, const char *text, const str
 	uint64_t pages = 0;
 	size_t count = 0;
 
-	snprintf(copy, sizeof copy, "%s", strcmp(text, "auto") == 0 ? "" : text);
+	snprintf(copy, sizeof copy, "%s", strcmp(text, "mixed") == 0 ? "" : text);
 	if (!*text)
-		return refuse(why, "is empty: `auto`, or SIZE*COUNT as 2G*8");
+		return refuse(why, "is empty: `auto`, `mixed`, or SIZE*COUNT as 2G*8");
 	for (char *word; (word = strtok_r(rest, " \t", &rest)); count++) {
 		int r = parse_stock_entry(word, pool->page_size, &entry, why);
 		if (r == 0)
@@ -336,6 +354,19 @@ static int parse_stock(const struct config_key *key, const char *text, const str
 	return 0;
 }
 
+/* Takes the `auto` out from among the entries; whether there was one. */
+static bool take_auto(struct config_stock *stock)
+{
+	for (size_t i = 0; i < CONFIG_STOCK_MAX; i++) {
+		if (stock[i].count != CONFIG_COUNT_AUTO)
+			continue;
+		memmove(&stock[i], &stock[i + 1], (CONFIG_STOCK_MAX - i - 1) * sizeof *stock);
+		stock[CONFIG_STOCK_MAX - 1] = (struct config_stock){0};
+		return true;
+	}
+	return false;
+}
+
 static size_t count_stock(const struct config_stock *stock)
 {
 	size_t count = 0;
@@ -343,6 +374,41 @@ static size_t count_stock(const struct config_stock *stock)
 	while (count < CONFIG_STOCK_MAX && stock[count].bytes)
 		count++;
 	return count;
+}
+
+static int parse_percent(const struct config_key *key, const char *text, const struct config_pool *pool,
+	void *ret_value, char why[WHY_MAX])
+{
+	uint64_t number;
+
+	if (parse_number(text, &number) < 0 || number > 100)
+		return refuse(why, "not a percentage, 0 to 100");
+	*(uint32_t *)ret_value = (uint32_t)number;
+	return 0;
+}
+
+/* `90s`, `30m`, `24h`, `7d`: from a second to ten years. */
+static int parse_duration(const struct config_key *key, const char *text, const struct config_pool *pool,
+	void *ret_value, char why[WHY_MAX])
+{
+	static const struct {
+		char unit;
+		uint64_t seconds;
+	} units[] = {{'s', 1}, {'m', 60}, {'h', 3600}, {'d', 86400}};
+	char digits[16];
+	uint64_t number, seconds = 0;
+	size_t length = strlen(text);
+
+	snprintf(digits, sizeof digits, "%.*s", (int)(length > 0 ? length - 1 : 0), text);
+	for (size_t i = 0; length > 1 && length < sizeof digits && i < ARRAY_SIZE(units); i++) {
+		if (text[length - 1] == units[i].unit && parse_number(digits, &number) == 0 &&
+			number <= DURATION_MAX)
+			seconds = number * units[i].seconds;
+	}
+	if (seconds < 1 || seconds > DURATION_MAX)
+		return refuse(why, "not a time from 1s to 3650d, as 30m, 24h or 7d");
+	*(uint64_t *)ret_value = seconds * NS_PER_S;
+	return 0;
 }
 
 /* ---- parsers of access ---- */
@@ -484,17 +550,6 @@ static int parse_limit_bytes(const struct config_key *key, const char *text, con
 
 /* ---- parsers of clear ---- */
 
-static int parse_percent(const struct config_key *key, const char *text, const struct config_pool *pool,
-	void *ret_value, char why[WHY_MAX])
-{
-	uint64_t number;
-
-	if (parse_number(text, &number) < 0 || number > 100)
-		return refuse(why, "not a percentage, 0 to 100");
-	*(uint32_t *)ret_value = (uint32_t)number;
-	return 0;
-}
-
 static int parse_workers(const struct config_key *key, const char *text, const struct config_pool *pool,
 	void *ret_value, char why[WHY_MAX])
 {
@@ -607,6 +662,8 @@ static const struct config_key config_keys[] = {
 	{"clear", "kernel_zeroing", parse_kernel_zeroing, MEMBER(config, clear.is_kernel_zeroing), 0,
 		DEFAULT("auto"),
 		"auto: have the kernel zero free pages beforehand where it can (zeroable_hugepages); no"},
+	{"clear", "reshape", parse_percent, MEMBER(config, clear.reshape_percent), 0, DEFAULT("10"),
+		"percent of clean memory: the most that a stock which learns has rebuilt at once"},
 	{"pool", "page_size", parse_page_size, MEMBER(config_pool, page_size),
 		LINE_OF(config_pool, page_size), EXAMPLE("2M"), "size of the huge pages"},
 	{"pool", "node", parse_node, MEMBER(config_pool, node), LINE_OF(config_pool, node), DEFAULT("0"),
@@ -626,8 +683,13 @@ static const struct config_key config_keys[] = {
 		"full"},
 	{"pool", "stock", parse_stock, MEMBER(config_pool, stock), LINE_OF(config_pool, stock),
 		DEFAULT("auto"),
-		"segments to keep ready, SIZE*COUNT, as 2G*8 512M*16 2M*rest; auto: half, 64M pieces, single "
-		"pages"},
+		"segments to keep ready, SIZE*COUNT, as 2G*8 512M*16 2M*rest; auto: learned from what is "
+		"asked for, also beside others, as 2G*4 auto; mixed: half, 64M pieces, single pages"},
+	{"pool", "stock_share", parse_percent, MEMBER(config_pool, stock_share), 0, DEFAULT("80"),
+		"percent of the pool that stock = auto may divide as it has learned; the rest stays mixed"},
+	{"pool", "stock_half_life", parse_duration, MEMBER(config_pool, stock_half_life_ns), 0,
+		DEFAULT("24h"),
+		"after which time a request that was not repeated counts half, as 30m, 24h or 7d"},
 	{"access", "users", parse_users, MEMBER(config_access, users), 0, DEFAULT(""),
 		"users it is for, by name or number; *: all that no other section names"},
 	{"access", "groups", parse_groups, MEMBER(config_access, groups), 0, DEFAULT(""),
@@ -817,6 +879,7 @@ static int check_pool(struct reader *reader)
 {
 	struct config_pool *pool = reader->pool;
 
+	pool->is_learning = take_auto(pool->stock);
 	pool->stock_count = count_stock(pool->stock);
 	for (struct config_pool *other = reader->config->pools; other < pool; other++) {
 		if (other->page_size == pool->page_size && other->node == pool->node)

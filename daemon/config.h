@@ -15,6 +15,7 @@
 #define CONFIG_POOLS_MAX    64
 #define CONFIG_STOCK_MAX    32
 #define CONFIG_COUNT_REST   UINT64_MAX
+#define CONFIG_COUNT_AUTO   (UINT64_MAX - 1) /* in the parser only: `auto` among the entries */
 #define CONFIG_ACCESS_MAX   64
 #define CONFIG_IDS_MAX      64
 #define CONFIG_NO_LIMIT     UINT64_MAX
@@ -52,8 +53,11 @@ struct config_pool {
 	bool raise;         /* may raise nr_hugepages; default yes */
 	enum config_reuse reuse;
 	enum config_verify verify;
-	struct config_stock stock[CONFIG_STOCK_MAX]; /* as written, no size twice; none: default stock */
+	struct config_stock stock[CONFIG_STOCK_MAX]; /* as written, no size twice; none: `mixed` or `auto` */
 	size_t stock_count;
+	bool is_learning;            /* auto: what these leave is learned from demand */
+	uint32_t stock_share;        /* percent of that: the most that follows demand */
+	uint64_t stock_half_life_ns; /* in which what was asked for comes to count half */
 	unsigned page_size_line, node_line, mount_line, stock_line; /* 0: not given */
 };
 
@@ -97,7 +101,8 @@ struct config_clear {
 	bool is_scavenger;
 	/* Percent of a pool's target that is clean: below low it is refilled until high is reached. */
 	uint32_t low_percent, high_percent;
-	bool is_kernel_zeroing; /* zeroable_hugepages may be used where it exists */
+	bool is_kernel_zeroing;   /* zeroable_hugepages may be used where it exists */
+	uint32_t reshape_percent; /* of clean memory: the most that a learned stock has rebuilt at once */
 };
 
 struct config {
@@ -139,14 +144,15 @@ int config_check_reload(const struct config *now, const struct config *next,
 int config_set_clear(
 	struct config_clear *clear, const char *key, const char *value, char *ret_why, size_t capacity);
 /* The value in force as one would write it, by row: 0 to CONFIG_CLEAR_KEYS - 1; returns the key's name. */
-#define CONFIG_CLEAR_KEYS 11
+#define CONFIG_CLEAR_KEYS 12
 const char *config_get_clear(const struct config_clear *clear, size_t row, char *ret_value, size_t capacity);
 
 /*
  * The stock of a pool in whole pages, largest segments first, each size once; sums to at most `pages`, which
  * may be less than pool->pages when the machine has less: then the largest come first. With a `rest` all
  * pages are used: what is too small for one more such segment becomes single pages. Without a stock of its
- * own: one segment of half the pages, 64 MiB segments for a quarter, single pages for the rest. Returns the
+ * own (`mixed`, and `auto` before anything is learned): one segment of half the pages, 64 MiB segments for a
+ * quarter, single pages for the rest. Of a stock that is learned beside fixed entries, these. Returns the
  * number of classes; none when pages is 0.
  */
 struct config_class {

@@ -28,19 +28,34 @@ static void add_action(
 		plan->actions[plan->action_count++] = (struct policy_action){kind, segment_pages, count};
 }
 
-/* Clean segments nobody wants: the stock was changed, or the pool is being drained. */
-static void plan_discards(const struct policy_input *input, struct policy_plan *plan)
+static uint64_t count_stock(const struct policy_input *input)
 {
-	for (size_t i = 0; i < input->class_count; i++) {
-		const struct policy_class *class = &input->classes[i];
-		uint64_t want = input->is_draining ? 0 : class->want;
-		uint64_t excess = subtract(count_all(class), want);
-		/* What is on its way or in somebody's hands is not counted as there when draining. */
-		if (input->is_draining)
-			excess = class->clean;
-		uint64_t free = class->clean - class->kept;
-		add_action(plan, POLICY_DISCARD, class->segment_pages, excess < free ? excess : free);
+	uint64_t pages = 0;
+	for (size_t i = 0; i < input->class_count; i++)
+		pages += input->classes[i].want * input->classes[i].segment_pages;
+	return pages;
+}
+
+/* Pages that the plan gives back to the kernel. */
+static uint64_t count_freed(const struct policy_plan *plan)
+{
+	uint64_t pages = 0;
+	for (size_t i = 0; i < plan->action_count; i++) {
+		const struct policy_action *action = &plan->actions[i];
+		switch (action->kind) {
+		case POLICY_DISCARD:
+		case POLICY_DROP:
+			pages += action->segment_pages * action->count;
+			break;
+		case POLICY_CUT:
+			pages += action->count;
+			break;
+		case POLICY_CREATE:
+		case POLICY_RAISE:
+			break;
+		}
 	}
+	return pages;
 }
 
 /*
@@ -49,13 +64,138 @@ static void plan_discards(const struct policy_input *input, struct policy_plan *
  */
 static uint64_t count_place(const struct policy_input *input, const struct policy_plan *plan)
 {
-	uint64_t stock = 0, held = input->held_pages;
-	for (size_t i = 0; i < input->class_count; i++)
-		stock += input->classes[i].want * input->classes[i].segment_pages;
-	for (size_t i = 0; i < plan->action_count; i++)
-		held = subtract(held, plan->actions[i].segment_pages * plan->actions[i].count);
-	return subtract(stock, held);
+	return subtract(count_stock(input), subtract(input->held_pages, count_freed(plan)));
 }
+
+/* ---- what nobody wants: the stock was changed, or learned, or the pool is being drained ---- */
+
+static uint64_t count_excess(const struct policy_class *class)
+{
+	return subtract(count_all(class), class->want);
+}
+
+static uint64_t count_droppable(const struct policy_class *class)
+{
+	return MIN(count_excess(class), class->dirty);
+}
+
+/* What is on its way or in somebody's hands is not counted as there when draining. */
+static void discard_all(const struct policy_input *input, struct policy_plan *plan)
+{
+	for (size_t i = 0; i < input->class_count; i++) {
+		const struct policy_class *class = &input->classes[i];
+		uint64_t dropped = input->is_draining ? 0 : count_droppable(class);
+		uint64_t excess = input->is_draining ? class->clean : count_excess(class) - dropped;
+		if (input->waiting_pages == 0)
+			add_action(plan, POLICY_DROP, class->segment_pages, dropped);
+		add_action(
+			plan, POLICY_DISCARD, class->segment_pages, MIN(excess, class->clean - class->kept));
+	}
+}
+
+/* So many pages of what is missing could be made of `pages` free ones, large segments first. */
+static uint64_t count_makeable(const struct policy_input *input, uint64_t pages)
+{
+	uint64_t left = pages;
+	for (size_t i = input->class_count; i-- > 0;) {
+		const struct policy_class *class = &input->classes[i];
+		uint64_t missing = subtract(class->want, count_all(class));
+		if (missing > 0)
+			left -= MIN(missing, left / class->segment_pages) * class->segment_pages;
+	}
+	return pages - left;
+}
+
+static uint64_t count_droppable_pages(const struct policy_input *input)
+{
+	uint64_t pages = 0;
+	for (size_t i = 0; i < input->class_count; i++)
+		pages += count_droppable(&input->classes[i]) * input->classes[i].segment_pages;
+	return pages;
+}
+
+/* At least so many pages of dirty segments that are of no use as they are. */
+static void drop_some(const struct policy_input *input, uint64_t needed, struct policy_plan *plan)
+{
+	for (size_t i = 0; i < input->class_count && needed > 0; i++) {
+		const struct policy_class *class = &input->classes[i];
+		uint64_t each = class->segment_pages;
+		if (count_droppable(class) == 0 || each == 0)
+			continue;
+		uint64_t count = MIN(count_droppable(class), (needed + each - 1) / each);
+		add_action(plan, POLICY_DROP, each, count);
+		needed = subtract(needed, count * each);
+	}
+}
+
+static uint64_t count_spare(const struct policy_class *class)
+{
+	/* Dirty ones go first. */
+	return MIN(count_excess(class) - count_droppable(class), class->clean - class->kept);
+}
+
+static uint64_t count_spare_pages(const struct policy_input *input)
+{
+	uint64_t pages = 0;
+	for (size_t i = 0; i < input->class_count; i++)
+		pages += count_spare(&input->classes[i]) * input->classes[i].segment_pages;
+	return pages;
+}
+
+/*
+ * So many pages of clean segments that the stock does not want, the small ones first: a large one serves
+ * more. Of the last only as much as is needed: what remains goes on to serve.
+ */
+static void discard_some(const struct policy_input *input, uint64_t needed, struct policy_plan *plan)
+{
+	const struct policy_class *larger = NULL;
+	for (size_t i = 0; i < input->class_count && needed > 0; i++) {
+		const struct policy_class *class = &input->classes[i];
+		uint64_t spare = count_spare(class), each = class->segment_pages;
+		if (spare == 0 || each == 0)
+			continue;
+		uint64_t count = MIN(spare, needed / each);
+		add_action(plan, POLICY_DISCARD, each, count);
+		needed -= count * each;
+		if (!larger && count < spare)
+			larger = class;
+	}
+	if (larger && needed > 0)
+		add_action(plan, POLICY_CUT, larger->segment_pages, MIN(needed, larger->segment_pages - 1));
+}
+
+/* Pages of the stock that are not clean although they could be: a share of what could be, and no more, is
+ * rebuilt. */
+static uint64_t count_allowed(const struct policy_input *input, uint64_t free)
+{
+	uint64_t out = free;
+	for (size_t i = 0; i < input->class_count; i++)
+		out += (input->classes[i].filling + input->classes[i].dirty) *
+		       input->classes[i].segment_pages;
+	uint64_t could_be = input->clean_pages + out;
+	return subtract(
+		could_be / 100 * input->reshape_percent + could_be % 100 * input->reshape_percent / 100, out);
+}
+
+static void reshape(const struct policy_input *input, struct policy_plan *plan)
+{
+	uint64_t surplus = subtract(input->held_pages, count_stock(input));
+	if (input->waiting_pages > 0)
+		return;
+	if (surplus > 0) { /* the target was lowered, or holders have lengths of their own */
+		drop_some(input, surplus, plan);
+		discard_some(input, subtract(surplus, count_freed(plan)), plan);
+		return;
+	}
+	uint64_t free = MIN(plan->usable_pages, count_place(input, plan));
+	uint64_t allowed = MIN(count_allowed(input, free), count_spare_pages(input));
+	uint64_t droppable = count_droppable_pages(input);
+	drop_some(input, subtract(count_makeable(input, free + droppable), free), plan);
+	free += count_freed(plan);
+	discard_some(input, subtract(count_makeable(input, free + allowed), free), plan);
+}
+
+/* ---- what is missing ---- */
 
 struct fills {
 	uint64_t usable;
@@ -109,8 +249,8 @@ static void plan_fills(const struct policy_input *input, struct policy_plan *pla
 		if (i != awaited)
 			plan_class(&input->classes[i], &fills, plan);
 	}
-	/* What is left of usable would serve a part of what is short. */
-	uint64_t lacking = subtract(plan->short_pages, fills.usable);
+	/* What is left of usable would serve a part of what is short, and what is given back just now. */
+	uint64_t lacking = subtract(plan->short_pages, fills.usable + count_freed(plan));
 	if (lacking > 0 && input->may_raise && !input->is_raising)
 		add_action(plan, POLICY_RAISE, 1, lacking);
 }
@@ -119,14 +259,15 @@ static void plan_fills(const struct policy_input *input, struct policy_plan *pla
  * Between the watermarks it stays as it was: a stock that hovers about one of them would change class with
  * every segment.
  */
-static bool is_refilling(const struct policy_input *input)
+static bool is_refilling(const struct policy_input *input, const struct policy_plan *plan)
 {
 	bool is_set = input->low_percent > 0 || input->high_percent > 0;
 	unsigned low = is_set ? input->low_percent : POLICY_LOW_PERCENT;
 	unsigned high = is_set ? input->high_percent : POLICY_HIGH_PERCENT;
 	unsigned mark = input->was_refilling ? high : low;
+	uint64_t target = subtract(input->target_pages, input->lent_pages + plan->short_pages);
 	/* A target of 2^64 bytes is 2^43 pages: no overflow. */
-	return input->clean_pages * 100 < input->target_pages * mark;
+	return input->clean_pages * 100 < target * mark;
 }
 
 static enum policy_level pick_level(const struct policy_input *input, bool refilling)
@@ -138,13 +279,15 @@ static enum policy_level pick_level(const struct policy_input *input, bool refil
 
 void policy_plan(const struct policy_input *input, struct policy_plan *ret_plan)
 {
-	bool refilling = is_refilling(input);
-	*ret_plan = (struct policy_plan){.level = pick_level(input, refilling),
-		.is_refilling = refilling,
-		.usable_pages = policy_get_usable(input)};
-	plan_discards(input, ret_plan);
+	*ret_plan = (struct policy_plan){.usable_pages = policy_get_usable(input)};
+	if (input->is_gentle && !input->is_draining)
+		reshape(input, ret_plan);
+	else
+		discard_all(input, ret_plan);
 	if (!input->is_draining)
 		plan_fills(input, ret_plan);
+	ret_plan->is_refilling = is_refilling(input, ret_plan);
+	ret_plan->level = pick_level(input, ret_plan->is_refilling);
 }
 
 uint64_t policy_pick_page_size(const uint64_t *sizes, size_t count, uint64_t bytes)

@@ -30,12 +30,21 @@ struct policy_class {
 
 struct policy_input {
 	uint64_t target_pages;
+	uint64_t lent_pages; /* of these, in somebody's hands */
 	/*
 	 * Percent of the target that is clean: below low it is refilled until high is reached. 0, 0: 50, 75.
+	 * What is lent, and what the kernel does not have, does not count: no work would bring it.
 	 */
 	unsigned low_percent, high_percent;
 	bool was_refilling; /* the last plan's is_refilling */
 	bool is_draining;
+	/*
+	 * The stock is learned and changes by itself: clean memory of other lengths is rebuilt only where a
+	 * missing segment can be made of it, while nobody waits, and never more than so many percent of what
+	 * is clean or could be, are out of service at once. Otherwise it goes back to the kernel at once.
+	 */
+	bool is_gentle;
+	unsigned reshape_percent;
 
 	/* ours */
 	const struct policy_class *classes; /* ascending by segment_pages */
@@ -62,6 +71,9 @@ enum policy_kind {
 	POLICY_CREATE,  /* count segments of segment_pages: fill them */
 	POLICY_DISCARD, /* count clean segments of segment_pages go back to the kernel */
 	POLICY_RAISE,   /* raise nr_hugepages by segment_pages * count */
+	POLICY_DROP, /* count dirty segments of segment_pages go back to the kernel: clearing them is in vain
+		      */
+	POLICY_CUT,  /* count pages of one clean segment of segment_pages go back to the kernel */
 };
 
 struct policy_action {

@@ -120,8 +120,27 @@ static struct pool_segment *add_segment(struct pool *pool, const struct segment_
 	return segment;
 }
 
+/* ---- demand ---- */
+
+void pool_count_lease(struct pool_segment *segment, uint64_t pages)
+{
+	if (segment->demanded > 0 || pages == 0)
+		return;
+	segment->demanded = pages;
+	demand_take(&segment->pool->demand, clock_get_ns(CLOCK_BOOTTIME), pages);
+}
+
+static void end_demand(struct pool_segment *segment)
+{
+	if (segment->demanded == 0)
+		return;
+	demand_give(&segment->pool->demand, clock_get_ns(CLOCK_BOOTTIME), segment->demanded);
+	segment->demanded = 0;
+}
+
 void pool_forget(struct pool_segment *segment)
 {
+	end_demand(segment);
 	leave_books(segment);
 	list_remove(&segment->index_link);
 	free(segment);
@@ -167,6 +186,8 @@ int pool_set_state(struct pool_segment *segment, enum segment_state state)
 	int r = segment_rename(&segment->pool->dirs, segment->state, from, state, to);
 	if (r < 0)
 		return r;
+	if (state != SEGMENT_LEASED)
+		end_demand(segment);
 	leave_books(segment);
 	segment->generation = generation;
 	enter_books(segment, state);
@@ -238,6 +259,25 @@ int pool_publish(struct pool_segment *segment)
 	if (!is_publishable(&st, segment->pages))
 		return -EUCLEAN;
 	return pool_set_state(segment, SEGMENT_CLEAN);
+}
+
+int pool_cut(struct pool_segment *segment, int fd, uint64_t pages)
+{
+	if (segment->state != SEGMENT_CLEAN || segment->keeper || pages == 0 || pages >= segment->pages)
+		return -EINVAL;
+	uint64_t left = segment->pages - pages;
+	struct pool_class *class = add_class(segment->pool, left);
+	if (!class)
+		return -ENOMEM;
+	/* No name says how long a file is: dying here, we leave a whole clean one. */
+	if (ftruncate(fd, (off_t)(left * segment->pool->config.page_size)) < 0)
+		return -errno;
+	leave_books(segment);
+	segment->class = class;
+	segment->pages = segment->given = left;
+	segment->allocated = left;
+	enter_books(segment, SEGMENT_CLEAN);
+	return 0;
 }
 
 int pool_discard(struct pool_segment *segment)
@@ -345,6 +385,19 @@ struct pool_segment *pool_find_clean(struct pool *pool, uint64_t segment_pages)
 	return NULL;
 }
 
+struct pool_segment *pool_find_dirty(struct pool *pool, uint64_t segment_pages)
+{
+	struct pool_class *class = find_class(pool, segment_pages);
+	if (!class)
+		return NULL;
+	LIST_FOR_EACH (pos, &class->segments[SEGMENT_DIRTY]) {
+		struct pool_segment *segment = CONTAINER_OF(pos, struct pool_segment, link);
+		if (!segment->is_busy && !segment->is_suspect)
+			return segment;
+	}
+	return NULL;
+}
+
 size_t pool_list_kept(
 	const struct pool *pool, const void *keeper, struct pool_segment *ret_segments[], size_t most)
 {
@@ -434,19 +487,76 @@ int pool_adopt_leased(
 	return adopt_state(pool, SEGMENT_LEASED, callback, user);
 }
 
-void pool_set_config(struct pool *pool, const struct config_pool *config)
+/* ---- stock ---- */
+
+static void want_nothing(struct pool *pool)
 {
-	pool->config = *config;
-	pool->is_past_known = false;
 	LIST_FOR_EACH (pos, &pool->classes)
 		CONTAINER_OF(pos, struct pool_class, link)->want = 0;
+}
+
+static void want_more(struct pool *pool, uint64_t segment_pages, uint64_t count)
+{
+	struct pool_class *class = add_class(pool, segment_pages);
+	if (class)
+		class->want += count;
+}
+
+static void want_configured(struct pool *pool)
+{
 	struct config_class wanted[CONFIG_STOCK_MAX + 3];
-	size_t count = config_get_stock(config, config->pages, wanted);
-	for (size_t i = 0; i < count; i++) {
-		struct pool_class *class = add_class(pool, wanted[i].segment_pages);
-		if (class)
-			class->want += wanted[i].count;
-	}
+	size_t count = config_get_stock(&pool->config, pool->config.pages, wanted);
+	want_nothing(pool);
+	for (size_t i = 0; i < count; i++)
+		want_more(pool, wanted[i].segment_pages, wanted[i].count);
+}
+
+static void want_learned(struct pool *pool)
+{
+	struct demand_class wanted[DEMAND_STOCK_MAX];
+	size_t count = demand_get_stock(&pool->demand, wanted);
+	want_nothing(pool);
+	for (size_t i = 0; i < count; i++)
+		want_more(pool, wanted[i].segment_pages, wanted[i].count);
+}
+
+/* With a stock that is not learned it says what would be. */
+static void get_rules(const struct config_pool *config, struct demand_rules *ret_rules)
+{
+	*ret_rules = (struct demand_rules){
+		/* hpzd.conf has a default for it; a test's may have none. */
+		.half_life_ns = MAX(config->stock_half_life_ns, NS_PER_S),
+		.pages = config->pages,
+		.piece_pages = MAX((64ull << 20) / config->page_size, 1ull),
+		.share_percent = config->stock_share,
+	};
+	_Static_assert(CONFIG_STOCK_MAX <= DEMAND_FIXED_MAX, "each has a place");
+	for (size_t i = 0; config->is_learning && i < config->stock_count; i++)
+		ret_rules->fixed[ret_rules->fixed_count++] = (struct demand_class){
+			config->stock[i].bytes / config->page_size, config->stock[i].count};
+}
+
+bool pool_follow_demand(struct pool *pool, uint64_t now_ns)
+{
+	if (!demand_plan(&pool->demand, now_ns) || !pool->config.is_learning)
+		return false;
+	want_learned(pool);
+	pool_sweep(pool);
+	return true;
+}
+
+void pool_set_config(struct pool *pool, const struct config_pool *config)
+{
+	struct demand_rules rules;
+	pool->config = *config;
+	pool->is_past_known = false;
+	get_rules(config, &rules);
+	demand_set_rules(&pool->demand, &rules);
+	demand_plan(&pool->demand, clock_get_ns(CLOCK_BOOTTIME));
+	if (config->is_learning)
+		want_learned(pool);
+	else
+		want_configured(pool);
 	pool_sweep(pool);
 }
 
@@ -494,6 +604,7 @@ int pool_open(const struct config_pool *config, const char *config_path, const s
 	snprintf(pool->name, sizeof pool->name, "%s", config->name);
 	/* Unique for the boot like lease ids, so that a name never meets its predecessor. */
 	pool->next_id = clock_get_ns(CLOCK_BOOTTIME) / 1000;
+	pool->demand.faded_ns = clock_get_ns(CLOCK_BOOTTIME);
 	pool_set_config(pool, config);
 	int r = segment_open_dirs(store, config->node, &pool->dirs);
 	const enum segment_state adopted[] = {SEGMENT_FILLING, SEGMENT_DIRTY, SEGMENT_CLEAN};

@@ -27,6 +27,7 @@
 #define HPZ_POOL_H
 
 #include "config.h"
+#include "demand.h"
 #include "host.h"
 #include "policy.h"
 #include "segment.h"
@@ -61,7 +62,8 @@ struct pool_segment {
 	bool is_stranded; /* of no lease: pool_strand() */
 	uint64_t lease;
 	uint32_t index;
-	uint64_t given; /* pages, at most `pages` */
+	uint64_t given;    /* pages, at most `pages` */
+	uint64_t demanded; /* of a lease that the demand counts: its size in pages; 0: it does not */
 
 	/*
 	 * How it was proven that its last holder cannot reach it. Found on disk: not known. With the weak
@@ -111,7 +113,13 @@ struct pool {
 	bool is_past_known; /* clean segments of an unknown past were looked for, since start or reload */
 	bool was_weak;      /* memory of it was reused with the weak proof, this boot */
 
-	/* demand, set by request: who waits for memory of this pool */
+	/*
+	 * Which sizes are asked for. Leases are counted here, requests by whoever answers them. With `stock =
+	 * auto` the stock follows it: pool_follow_demand().
+	 */
+	struct demand demand;
+
+	/* set by request: who waits for memory of this pool */
 	uint32_t waiting;
 	uint64_t waiting_pages; /* what the one who waits longest asked for */
 	bool had_waiting;       /* at the last look */
@@ -165,6 +173,13 @@ int pool_adopt_leased(
 
 /* New target and stock, after a reload. */
 void pool_set_config(struct pool *pool, const struct config_pool *config);
+/*
+ * Lets the demand fade (now_ns: CLOCK_BOOTTIME) and proposes anew; where the stock is learned, it becomes
+ * what is proposed. Whether that is another one than before.
+ */
+bool pool_follow_demand(struct pool *pool, uint64_t now_ns);
+/* A leased segment is a lease of that size: counted in the demand until it is not leased any more. */
+void pool_count_lease(struct pool_segment *segment, uint64_t pages);
 
 /* A new file in filling/ of that many pages; its descriptor in ret_fd, the caller's. 0 or negative errno. */
 int pool_create(struct pool *pool, uint64_t pages, struct pool_segment **ret_segment, int *ret_fd);
@@ -198,6 +213,13 @@ int pool_extend(struct pool_segment *segment, uint64_t pages);
  */
 int pool_publish(struct pool_segment *segment);
 
+/*
+ * A clean segment gives pages at its end back to the kernel, and stays clean. `fd` is of it, and stays the
+ * caller's. 0; -EINVAL: not clean, kept, or nothing would be left; or another negative errno, then it is as
+ * before.
+ */
+int pool_cut(struct pool_segment *segment, int fd, uint64_t pages);
+
 /* Unlinks a segment that nobody outside can hold, and forgets it. On failure it stays. */
 int pool_discard(struct pool_segment *segment);
 /* Forgets a segment whose name is gone already. */
@@ -218,6 +240,8 @@ size_t pool_list_kept(
 	const struct pool *pool, const void *keeper, struct pool_segment *ret_segments[], size_t most);
 /* The first clean segment of a class that is not kept; NULL. Borrowed. */
 struct pool_segment *pool_find_clean(struct pool *pool, uint64_t segment_pages);
+/* A dirty one that is proven free and that nobody works on; NULL. Borrowed. */
+struct pool_segment *pool_find_dirty(struct pool *pool, uint64_t segment_pages);
 /* The length a leased file has when it comes back whole: its holder may have changed it meanwhile. */
 int pool_set_length(struct pool_segment *segment, uint64_t pages);
 /* Forgets classes that have neither segments nor a place in the stock. Nothing else frees a class. */

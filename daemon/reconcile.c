@@ -641,10 +641,13 @@ static void make_plan(struct reconcile *reconcile, struct pool *pool)
 	pool_count_holders(pool, &holes, &grown);
 	struct policy_input input = {
 		.target_pages = pool->config.pages,
+		.lent_pages = pool->pages[SEGMENT_LEASED] + holes,
 		.low_percent = reconcile->low_percent,
 		.high_percent = reconcile->high_percent,
 		.was_refilling = pool->plan.is_refilling,
 		.is_draining = pool->is_draining,
+		.is_gentle = pool->config.is_learning,
+		.reshape_percent = reconcile->reshape_percent,
 		.classes = classes,
 		.class_count = pool_get_classes(pool, classes),
 		.clean_pages = pool->pages[SEGMENT_CLEAN],
@@ -661,6 +664,52 @@ static void make_plan(struct reconcile *reconcile, struct pool *pool)
 		.free_slots = get_free_slots(reconcile, pool),
 	};
 	policy_plan(&input, &pool->plan);
+}
+
+/* What is opened for it must not be taken for somebody else's. */
+static void cut_clean(struct reconcile *reconcile, struct pool *pool, uint64_t segment_pages, uint64_t pages)
+{
+	struct pool_segment *segment = pool_find_clean(pool, segment_pages);
+	if (!segment)
+		return;
+	_cleanup_fd_ int fd = reconcile_open_clean(reconcile, segment);
+	int r = fd < 0 ? fd : pool_cut(segment, fd, pages);
+	if (r < 0 && r != -EBUSY &&
+		r != -EINVAL) /* those: somebody opened it, and it is not clean any more */
+		log_error("pool %s: a clean segment cannot be cut: %s", pool->name, strerror(-r));
+}
+
+static uint64_t drop_class(struct pool *pool, uint64_t segment_pages, uint64_t count)
+{
+	uint64_t dropped = 0;
+	while (dropped < count) {
+		struct pool_segment *segment = pool_find_dirty(pool, segment_pages);
+		int r = segment ? pool_discard(segment) : -ENOENT;
+		if (r < 0 && segment)
+			log_error(
+				"pool %s: a dirty segment cannot be unlinked: %s", pool->name, strerror(-r));
+		if (r < 0)
+			break;
+		dropped++;
+	}
+	return dropped;
+}
+
+/* Before they are cleared: of this length the stock wants none. */
+static void drop_dirty(struct reconcile *reconcile, struct pool *pool)
+{
+	for (size_t i = 0; i < pool->plan.action_count && !pool->wants_calibration; i++) {
+		const struct policy_action *action = &pool->plan.actions[i];
+		if (action->kind != POLICY_DROP)
+			continue;
+		uint64_t dropped = drop_class(pool, action->segment_pages, action->count);
+		if (dropped == 0)
+			continue;
+		log_info("pool %s: %" PRIu64 " segments of %" PRIu64
+			 " pages go back to the kernel uncleared: the stock has no place for their length",
+			pool->name, dropped, action->segment_pages);
+		reconcile_mark(reconcile);
+	}
 }
 
 static void discard_clean(struct pool *pool, uint64_t segment_pages, uint64_t count)
@@ -728,6 +777,12 @@ static void apply_plan(struct reconcile *reconcile, struct pool *pool, bool may_
 			break;
 		case POLICY_RAISE:
 			change_nr(reconcile, pool, (int64_t)(action->segment_pages * action->count));
+			break;
+		case POLICY_CUT:
+			cut_clean(reconcile, pool, action->segment_pages, action->count);
+			reconcile_mark(reconcile);
+			break;
+		case POLICY_DROP: /* drop_dirty() */
 			break;
 		}
 	}
@@ -860,6 +915,7 @@ static void look_at_pool(struct reconcile *reconcile, struct pool *pool)
 			drop_work(reconcile, pool);
 		else if (may_create)
 			resume_fills(reconcile, pool);
+		drop_dirty(reconcile, pool);
 		prepare_calibration(pool);
 		start_clears(reconcile, pool);
 		apply_plan(reconcile, pool, may_create);
@@ -1023,6 +1079,7 @@ void reconcile_set_clear(struct reconcile *reconcile, const struct config_clear 
 	reconcile->is_off = !clear->is_enabled;
 	reconcile->low_percent = clear->low_percent;
 	reconcile->high_percent = clear->high_percent;
+	reconcile->reshape_percent = clear->reshape_percent;
 	reconcile->work.may_zero_free = clear->is_kernel_zeroing;
 	work_set_method(&reconcile->work, clear->method);
 	reconcile_mark(reconcile);

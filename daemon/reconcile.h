@@ -42,7 +42,7 @@ struct reconcile {
 	bool has_leftovers; /* workers of a dead hpzd live on: nothing is started */
 	bool is_off;        /* config: what is started stands still, whoever waits for it */
 
-	unsigned low_percent, high_percent; /* config: see struct policy_input */
+	unsigned low_percent, high_percent, reshape_percent; /* config: see struct policy_input */
 
 	unsigned works; /* uv_queue_work under way */
 };

@@ -58,6 +58,8 @@ static void read_bad(const void *text, size_t length, const char *expected)
 
 /* ---- good files ---- */
 
+#define POOL "[pool a]\npage_size = 2M\npages = 512\n"
+
 static void test_defaults(void **state)
 {
 	read_text("", &config);
@@ -117,7 +119,7 @@ static void test_set_clear(void **state)
 		const char *key, *value;
 	} others[] = {{"method", "movnti"}, {"enabled", "no"}, {"workers", "7"}, {"cpus", "1,3-4"},
 		{"rate", "512M"}, {"psi_cpu", "40 20"}, {"psi_memory", "10 0"}, {"scavenger", "no"},
-		{"low", "1"}, {"high", "99"}, {"kernel_zeroing", "no"}};
+		{"low", "1"}, {"high", "99"}, {"kernel_zeroing", "no"}, {"reshape", "0"}};
 	struct config_clear clear, defaults;
 	char value[256], why[256] = "";
 
@@ -205,6 +207,34 @@ static void test_pool_defaults(void **state)
 	assert_true(pool->raise);
 	assert_int_equal(pool->stock_count, 0);
 	assert_int_equal(pool->stock_line, 0);
+	assert_true(pool->is_learning);
+	assert_int_equal(pool->stock_share, 80);
+	assert_int_equal(pool->stock_half_life_ns, 24 * 3600 * NS_PER_S);
+	assert_int_equal(config.clear.reshape_percent, 10);
+}
+
+/* Learned, beside what is fixed or alone; the order does not matter. */
+static void test_learning(void **state)
+{
+	const struct config_pool *pool = config.pools;
+
+	read_text(POOL "stock = 64M*2 auto 2M*3\nstock_share = 0\nstock_half_life = 90s\n", &config);
+	assert_true(pool->is_learning);
+	assert_int_equal(pool->stock_count, 2);
+	assert_int_equal(pool->stock[0].bytes, 64 << 20);
+	assert_int_equal(pool->stock[1].bytes, 2 << 20);
+	assert_int_equal(pool->stock[1].count, 3);
+	assert_int_equal(pool->stock_share, 0);
+	assert_int_equal(pool->stock_half_life_ns, 90 * NS_PER_S);
+	read_text(POOL "stock = auto 2M*1\nstock_half_life = 3650d\n[clear]\nreshape = 33\n", &config);
+	assert_true(pool->is_learning && pool->stock_count == 1);
+	assert_int_equal(pool->stock_half_life_ns, 3650ull * 86400 * NS_PER_S);
+	assert_int_equal(config.clear.reshape_percent, 33);
+	read_text(POOL "stock = mixed\nstock_half_life = 1m\n", &config);
+	assert_true(!pool->is_learning && pool->stock_count == 0);
+	assert_int_equal(pool->stock_half_life_ns, 60 * NS_PER_S);
+	read_text(POOL "stock = 2M*rest\nstock_half_life = 2h\n", &config);
+	assert_true(!pool->is_learning && pool->stock_count == 1);
 }
 
 static void test_everything(void **state)
@@ -316,7 +346,6 @@ static void test_words(void **state)
 
 /* ---- bad files ---- */
 
-#define POOL "[pool a]\npage_size = 2M\npages = 512\n"
 #define LONG "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx" /* 64 */
 
 static const struct {
@@ -359,12 +388,14 @@ static const struct {
 	{"[hpzd]\nsockte = /a\n", "2: unknown key `sockte` in [hpzd], did you mean `socket`?"},
 	{"[hpzd]\nloglevel = info\n", "2: unknown key `loglevel` in [hpzd], did you mean `log_level`?"},
 	{"[pool a]\npagesize = 2M\n", "2: unknown key `pagesize` in [pool], did you mean `page_size`?"},
-	{"[pool a]\nmethod = stosb\n", "2: unknown key `method` in [pool], which has page_size, node, pages, "
-				       "max_pages, mount, raise, reuse, verify, stock"},
+	{"[pool a]\nmethod = stosb\n",
+		"2: unknown key `method` in [pool], which has page_size, node, pages, "
+		"max_pages, mount, raise, reuse, verify, stock, stock_share, stock_half_life"},
 	{"[clear]\nratio = 1G\n", "2: unknown key `ratio` in [clear], did you mean `rate`?"},
 	{"[clear]\nstock = 1G\n",
 		"2: unknown key `stock` in [clear], which has method, enabled, workers, cpus, "
-		"rate, psi_cpu, psi_memory, scavenger, low, high, kernel_zeroing"},
+		"rate, psi_cpu, psi_memory, scavenger, low, high, kernel_zeroing, reshape"},
+	{"[clear]\nreshape = 101\n", "2: reshape = 101, not a percentage, 0 to 100"},
 	{"[clear]\nenabled = never\n", "2: enabled = never, neither yes nor no"},
 	{"[clear]\nworkers = 0\n", "2: workers = 0, neither `auto` nor a number from 1 to 64"},
 	{"[clear]\nworkers = 65\n", "2: workers = 65, neither `auto` nor a number from 1 to 64"},
@@ -480,9 +511,32 @@ static const struct {
 	{POOL "mount = hugepages\n", "4: mount = hugepages, neither `auto` nor an absolute path"},
 	{POOL "mount = Auto\n", "4: mount = Auto, neither `auto` nor an absolute path"},
 	{POOL "raise = maybe\n", "4: raise = maybe, neither yes nor no"},
-	{POOL "stock =\n", "4: stock = , is empty: `auto`, or SIZE*COUNT as 2G*8"},
-	{POOL "stock = 64M\n", "4: stock = 64M, `64M` is not SIZE*COUNT, as 2G*8 or 2M*rest"},
-	{POOL "stock = 64M * 3\n", "4: stock = 64M * 3, `64M` is not SIZE*COUNT, as 2G*8 or 2M*rest"},
+	{POOL "stock =\n", "4: stock = , is empty: `auto`, `mixed`, or SIZE*COUNT as 2G*8"},
+	{POOL "stock = 64M\n", "4: stock = 64M, `64M` is not SIZE*COUNT, as 2G*8 or 2M*rest, nor `auto`"},
+	{POOL "stock = 64M * 3\n",
+		"4: stock = 64M * 3, `64M` is not SIZE*COUNT, as 2G*8 or 2M*rest, nor `auto`"},
+	{POOL "stock = 2M*1 mixed\n",
+		"4: stock = 2M*1 mixed, `mixed` is not SIZE*COUNT, as 2G*8 or 2M*rest, nor `auto`"},
+	{POOL "stock = auto 2M*rest\n",
+		"4: stock = auto 2M*rest, `auto` and `rest`: the rest can go to one of them"},
+	{POOL "stock = 4M*2 auto auto\n",
+		"4: stock = 4M*2 auto auto, `auto` and `auto`: the rest can go to one of them"},
+	{POOL "stock = 1G*1 2M*1 auto\n",
+		"4: stock = 1G*1 2M*1 auto, 513 pages, more than the 512 of `pages`"},
+	{POOL "stock_share = 101\n", "4: stock_share = 101, not a percentage, 0 to 100"},
+	{POOL "stock_half_life = 24\n",
+		"4: stock_half_life = 24, not a time from 1s to 3650d, as 30m, 24h or 7d"},
+	{POOL "stock_half_life = 0h\n",
+		"4: stock_half_life = 0h, not a time from 1s to 3650d, as 30m, 24h or 7d"},
+	{POOL "stock_half_life = h\n",
+		"4: stock_half_life = h, not a time from 1s to 3650d, as 30m, 24h or 7d"},
+	{POOL "stock_half_life = -1h\n",
+		"4: stock_half_life = -1h, not a time from 1s to 3650d, as 30m, 24h or 7d"},
+	{POOL "stock_half_life = 3651d\n",
+		"4: stock_half_life = 3651d, not a time from 1s to 3650d, as 30m, 24h or 7d"},
+	{POOL "stock_half_life = 213503982334602d\n",
+		"4: stock_half_life = 213503982334602d, not a time from 1s to 3650d, as 30m, 24h or 7d"},
+	{POOL "stock_half_life =\n", "4: stock_half_life = , not a time from 1s to 3650d, as 30m, 24h or 7d"},
 	{POOL "stock = 64M*3,2M*1\n", "4: stock = 64M*3,2M*1, `3,2M*1` is not a count from 1 on or `rest`"},
 	{POOL "stock = 64M*0\n", "4: stock = 64M*0, `0` is not a count from 1 on or `rest`"},
 	{POOL "stock = 64M*\n", "4: stock = 64M*, `` is not a count from 1 on or `rest`"},
@@ -491,7 +545,8 @@ static const struct {
 	{POOL "stock = 64M*4 3M*2\n",
 		"4: stock = 64M*4 3M*2, `3M` is not whole pages of 2M, the next such size is 4M"},
 	{POOL "stock = 64M*4 65536K*2\n", "4: stock = 64M*4 65536K*2, 64M stands there twice"},
-	{POOL "stock = 64M*rest 2M*rest\n", "4: stock = 64M*rest 2M*rest, `rest` stands there twice"},
+	{POOL "stock = 64M*rest 2M*rest\n",
+		"4: stock = 64M*rest 2M*rest, `rest` and `rest`: the rest can go to one of them"},
 	{POOL "stock = 1G*1 2M*1\n", "4: stock = 1G*1 2M*1, 513 pages, more than the 512 of `pages`"},
 	{POOL "stock = 2M*18446744073709551615\n",
 		"4: stock = 2M*18446744073709551615, more pages than any machine has"},
@@ -744,7 +799,7 @@ static void test_stock_of_less(void **state)
 static void test_stock_sums(void **state)
 {
 	static const char *const texts[] = {
-		"auto", "2M*rest", "6M*3 10M*2 4M*rest", "2M*1", "64M*1 32M*1 16M*1"};
+		"mixed", "2M*rest", "6M*3 10M*2 4M*rest", "2M*1", "64M*1 32M*1 16M*1"};
 
 	for (size_t t = 0; t < ARRAY_SIZE(texts); t++) {
 		char text[256];
@@ -912,6 +967,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_clear, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_set_clear, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_pool_defaults, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_learning, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_everything, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_files_of_others, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_mounts, setup, teardown),

@@ -295,6 +295,135 @@ static void test_extend(void **state)
 	pool_close(pool);
 }
 
+/* Shorter, and clean all the same. */
+static void test_cut(void **state)
+{
+	struct pool *pool = open_pool();
+	struct pool_segment *segment = make_clean(pool, 7);
+	int fd = pool_open_segment(segment), keeper;
+	assert_int_equal(pool_cut(segment, fd, 0), -EINVAL);
+	assert_int_equal(pool_cut(segment, fd, 7), -EINVAL);
+	pool_keep(segment, &keeper);
+	assert_int_equal(pool_cut(segment, fd, 3), -EINVAL);
+	pool_keep(segment, NULL);
+	assert_int_equal(pool_cut(segment, -1, 3), -EBADF);
+	assert_true(segment->pages == 7 && pool->pages[SEGMENT_CLEAN] == 7);
+	assert_int_equal(pool_cut(segment, fd, 3), 0);
+	assert_true(segment->pages == 4 && segment->given == 4 && segment->allocated == 4);
+	assert_true(pool->pages[SEGMENT_CLEAN] == 4 && pool->segments[SEGMENT_CLEAN] == 1);
+	assert_ptr_equal(pool_find_clean(pool, 4), segment);
+	assert_null(pool_find_clean(pool, 7));
+	assert_int_equal(pool_refresh(segment), 0);
+	assert_int_equal(segment->allocated, 4);
+	pool_close(pool);
+	/* Dying right after the cut we leave a whole file. */
+	pool = open_pool();
+	segment = pool_find_clean(pool, 4);
+	assert_non_null(segment);
+	assert_int_equal(pool_set_state(segment, SEGMENT_DIRTY), 0);
+	assert_int_equal(pool_cut(segment, fd, 1), -EINVAL);
+	close(fd);
+	pool_close(pool);
+}
+
+/* What is busy or suspect is not proven free. */
+static void test_find_dirty(void **state)
+{
+	struct pool *pool = open_pool();
+	struct pool_segment *segment = make_clean(pool, 3);
+	assert_null(pool_find_dirty(pool, 3));
+	assert_int_equal(pool_set_state(segment, SEGMENT_DIRTY), 0);
+	assert_ptr_equal(pool_find_dirty(pool, 3), segment);
+	assert_null(pool_find_dirty(pool, 2));
+	segment->is_busy = true;
+	assert_null(pool_find_dirty(pool, 3));
+	segment->is_busy = false;
+	segment->is_suspect = true;
+	assert_null(pool_find_dirty(pool, 3));
+	pool_close(pool);
+}
+
+static uint64_t get_want(const struct pool *pool, uint64_t pages)
+{
+	struct policy_class classes[POOL_CLASSES_MAX];
+	size_t count = pool_get_classes(pool, classes);
+	for (size_t i = 0; i < count; i++) {
+		if (classes[i].segment_pages == pages)
+			return classes[i].want;
+	}
+	return 0;
+}
+
+/* Before anything is learned `auto` is `mixed`, to the page. */
+static void test_learning_begins_mixed(void **state)
+{
+	struct config_pool learning = config;
+	struct pool *pool = open_pool();
+	learning.is_learning = true;
+	learning.stock_count = 0;
+	learning.stock_share = 80;
+	for (uint64_t pages = 0; pages < 300000; pages += pages < 700 ? 1 : 997) {
+		struct config_class expected[CONFIG_STOCK_MAX + 3];
+		learning.pages = pages;
+		pool_set_config(pool, &learning);
+		size_t count = config_get_stock(&learning, pages, expected);
+		uint64_t wanted = 0;
+		struct policy_class classes[POOL_CLASSES_MAX];
+		for (size_t i = 0; i < count; i++)
+			assert_int_equal(get_want(pool, expected[i].segment_pages), expected[i].count);
+		for (size_t i = pool_get_classes(pool, classes); i-- > 0;)
+			wanted += classes[i].want * classes[i].segment_pages;
+		assert_int_equal(wanted, pages);
+	}
+	pool_close(pool);
+}
+
+/* A lease counts from its grant until its segment is not leased any more, however that ends. */
+static void test_demand(void **state)
+{
+	struct config_pool learning = config;
+	struct pool *pool = open_pool();
+	uint64_t now_ns = clock_get_ns(CLOCK_BOOTTIME);
+	learning.is_learning = true;
+	learning.pages = 100;
+	learning.stock_count = 1;
+	learning.stock[0] = (struct config_stock){9 * STORE_PAGE, 2};
+	learning.stock_share = 50;
+	learning.stock_half_life_ns = 3600 * NS_PER_S;
+	pool_set_config(pool, &learning);
+	assert_false(pool_follow_demand(pool, now_ns));
+	struct pool_segment *segments[3];
+	for (size_t i = 0; i < ARRAY_SIZE(segments); i++) {
+		segments[i] = make_clean(pool, 8);
+		segments[i]->lease = i + 1;
+		segments[i]->given = 7;
+		assert_int_equal(pool_set_state(segments[i], SEGMENT_LEASED), 0);
+		demand_ask(&pool->demand, now_ns, 7, DEMAND_LARGER);
+		pool_count_lease(segments[i], 7);
+		pool_count_lease(segments[i], 7);
+	}
+	assert_true(pool_follow_demand(pool, now_ns));
+	assert_int_equal(pool->demand.size_count, 1);
+	assert_int_equal(pool->demand.sizes[0].out, 3);
+	assert_int_equal(get_want(pool, 7), 4);
+	assert_int_equal(get_want(pool, 9), 2);
+	/* A reload that changes nothing changes nothing. */
+	pool_set_config(pool, &learning);
+	assert_int_equal(get_want(pool, 7), 4);
+	/* Fixed again: it goes on to learn, and says so only. */
+	learning.is_learning = false;
+	pool_set_config(pool, &learning);
+	assert_int_equal(get_want(pool, 7), 0);
+	assert_int_equal(pool->demand.sizes[0].proposed, 4);
+	assert_int_equal(pool_set_state(segments[0], SEGMENT_DIRTY), 0);
+	assert_int_equal(pool->demand.sizes[0].out, 2);
+	pool_forget(segments[1]);
+	assert_int_equal(pool->demand.sizes[0].out, 1);
+	assert_int_equal(pool_set_length(segments[2], 9), 0);
+	assert_int_equal(pool->demand.sizes[0].out, 1);
+	pool_close(pool);
+}
+
 /* Died after the rename, before or after the new length: it is filled, whatever it is. */
 static void test_extend_half_way(void **state)
 {
@@ -395,6 +524,10 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(test_vanished, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_classes, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_extend, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_cut, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_find_dirty, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_learning_begins_mixed, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_demand, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_extend_half_way, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_kept, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_many_classes, setup, teardown),
