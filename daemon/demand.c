@@ -142,13 +142,17 @@ static struct demand_size *add_size(struct demand *demand, uint64_t pages)
 
 static void raise_peak(struct demand_size *size, uint64_t at_once)
 {
-	size->peak = MAX(size->peak, at_once * DEMAND_ONE);
+	if (size->peak >= at_once * DEMAND_ONE)
+		return;
+	size->peak = at_once * DEMAND_ONE;
+	size->is_unsaved = true;
 }
 
 void demand_ask(struct demand *demand, uint64_t now_ns, uint64_t pages, enum demand_served how)
 {
 	fade_all(demand, now_ns);
 	struct demand_size *size = add_size(demand, pages);
+	size->is_unsaved = true;
 	bool is_again = how == DEMAND_REFUSED && size->was_refused;
 	size->was_refused = size->was_refused || how == DEMAND_REFUSED;
 	if (!is_again)
@@ -181,9 +185,11 @@ void demand_restore(struct demand *demand, uint64_t now_ns, uint64_t then_ns, co
 	uint64_t out = size->out;
 	*size = *from;
 	size->out = 0;
+	size->is_unsaved = size->was_refused = false;
 	for (size_t i = 0; i < DEMAND_SERVED_COUNT; i++)
 		size->served[i] = MIN(size->served[i], WEIGHT_MAX / DEMAND_SERVED_COUNT);
 	size->peak = MIN(size->peak, WEIGHT_MAX);
+	size->wanted = MIN(size->wanted, WEIGHT_MAX);
 	uint64_t steps = count_steps(demand, then_ns, now_ns);
 	fade_size(size, steps, steps / PEAK_SLOWNESS);
 	size->out = out;

@@ -65,7 +65,8 @@ struct demand_size {
 	uint64_t peak; /* most wanted at once lately, those that could not be served too */
 	uint64_t served[DEMAND_SERVED_COUNT]; /* requests lately, by how they were served */
 	bool is_known;                        /* asked for often enough to count */
-	bool was_refused;                     /* lately: who asks again and again is counted once */
+	bool is_unsaved;   /* asked for, or more out than ever: whoever writes it down clears this */
+	bool was_refused;  /* lately: who asks again and again is counted once */
 	uint64_t wanted;   /* segments, those that are lent included: were there pages enough */
 	uint64_t proposed; /* of these, there is a place for; what is fixed not included */
 	enum demand_reason reason;

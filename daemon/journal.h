@@ -18,15 +18,16 @@
 #include "util.h"
 
 enum journal_type {
-	JOURNAL_LEASE = 1,  /* journal_lease, followed by `segments` journal_segment */
-	JOURNAL_STATE = 2,  /* journal_state */
-	JOURNAL_OWNER = 3,  /* journal_owner */
-	JOURNAL_END = 4,    /* journal_end: lease is closed and none of its segments is leased any more */
-	JOURNAL_RAISE = 5,  /* journal_raise */
-	JOURNAL_RANGE = 6,  /* journal_range */
-	JOURNAL_FACTS = 7,  /* journal_facts */
-	JOURNAL_WEAK = 8,   /* journal_weak */
-	JOURNAL_ORPHAN = 9, /* journal_orphan */
+	JOURNAL_LEASE = 1,   /* journal_lease, followed by `segments` journal_segment */
+	JOURNAL_STATE = 2,   /* journal_state */
+	JOURNAL_OWNER = 3,   /* journal_owner */
+	JOURNAL_END = 4,     /* journal_end: lease is closed and none of its segments is leased any more */
+	JOURNAL_RAISE = 5,   /* journal_raise */
+	JOURNAL_RANGE = 6,   /* journal_range */
+	JOURNAL_FACTS = 7,   /* journal_facts */
+	JOURNAL_WEAK = 8,    /* journal_weak */
+	JOURNAL_ORPHAN = 9,  /* journal_orphan */
+	JOURNAL_DEMAND = 10, /* journal_demand */
 };
 
 #define JOURNAL_SEGMENTS_MAX 253
@@ -144,6 +145,24 @@ struct journal_orphan {
 	uint32_t reserved;
 	char label[128];
 	char pool[64];
+};
+
+/*
+ * What was learned of one size that is asked for in a pool, as it was at saved_boot_ns; a later record of the
+ * same one replaces it. Written some seconds after it changed: a death costs what came in between.
+ */
+struct journal_demand {
+	uint32_t size;
+	int32_t node;
+	uint64_t page_size;
+	uint64_t pages;
+	uint64_t saved_boot_ns; /* CLOCK_BOOTTIME */
+	uint64_t peak;          /* as struct demand_size has it */
+	uint64_t served[8];     /* by enum demand_served */
+	uint64_t wanted, proposed;
+	uint64_t large_pages; /* of the pool: struct demand */
+	uint32_t is_known;
+	uint32_t reserved;
 };
 
 struct journal;

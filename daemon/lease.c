@@ -330,6 +330,7 @@ void lease_read_record(struct lease_table *table, enum journal_type type, const 
 	case JOURNAL_FACTS:
 	case JOURNAL_WEAK:
 	case JOURNAL_ORPHAN:
+	case JOURNAL_DEMAND:
 		break;
 	}
 }
@@ -383,6 +384,13 @@ static int make_room(struct lease *lease, uint32_t index)
 	return 0;
 }
 
+/* Of leases that may come in several pieces any mixture will do: they teach nothing. */
+static void count_in_demand(const struct lease *lease, struct pool_segment *segment)
+{
+	if (!(lease->flags & HPZ_LEASE_SEGMENTS))
+		pool_count_lease(segment, segment->given);
+}
+
 static int place(struct lease_table *table, struct lease *lease, struct pool_segment *segment)
 {
 	int r = make_room(lease, segment->index);
@@ -395,10 +403,12 @@ static int place(struct lease_table *table, struct lease *lease, struct pool_seg
 		lease->recorded[segment->index].segment == segment->id) {
 		/* Its holder may have cut or grown the file: the length it had is what counts. */
 		segment->given = lease->recorded[segment->index].pages;
+		count_in_demand(lease, segment);
 		return pool_set_length(segment, lease->recorded[segment->index].length);
 	}
 	if (lease->is_unknown)
 		lease->asked += segment->given * segment->pool->config.page_size;
+	count_in_demand(lease, segment);
 	return 0;
 }
 
@@ -571,6 +581,8 @@ int lease_grant(struct lease_table *table, const struct lease *draft, struct poo
 		free_lease(lease);
 		return r;
 	}
+	for (size_t i = 0; i < count; i++)
+		count_in_demand(lease, segments[i]);
 	insert(table, lease);
 	table->granted++;
 	*ret_lease = lease;

@@ -118,6 +118,7 @@ struct pool {
 	 * auto` the stock follows it: pool_follow_demand().
 	 */
 	struct demand demand;
+	uint64_t demand_saved_ns; /* CLOCK_BOOTTIME */
 
 	/* set by request: who waits for memory of this pool */
 	uint32_t waiting;

@@ -5,6 +5,7 @@
 #include "log.h"
 #include "reconcile.h"
 #include "size.h"
+#include "stock.h"
 
 #define TICK_MS         10000 /* pages that processes free give no event */
 #define RETRY_MS        1000
@@ -518,6 +519,7 @@ void reconcile_read_record(
 	const struct journal_raise *record = payload;
 	if (type == JOURNAL_WEAK && bytes >= sizeof(struct journal_weak))
 		read_weak(reconcile, payload);
+	stock_read_record(reconcile->pools, reconcile->pool_count, type, payload, bytes);
 	if (type != JOURNAL_RAISE || bytes < sizeof *record)
 		return;
 	for (size_t i = 0; i < reconcile->pool_count; i++) {
@@ -545,6 +547,7 @@ static void write_all(struct journal *journal, void *user)
 		write_raise(reconcile, pool, 0, 0);
 		if (pool->was_weak)
 			journal_append(journal, JOURNAL_WEAK, &weak, sizeof weak, NULL, 0);
+		stock_write_all(reconcile->pools[i], journal);
 	}
 }
 
@@ -900,8 +903,16 @@ static bool is_lesson_first(struct reconcile *reconcile, struct pool *pool)
 	return needs_page;
 }
 
+static void follow_demand(struct reconcile *reconcile, struct pool *pool)
+{
+	uint64_t delay_ms = stock_look(pool, reconcile->journal, clock_get_ns(CLOCK_BOOTTIME));
+	if (delay_ms != UINT64_MAX)
+		want_tick(reconcile, delay_ms);
+}
+
 static void look_at_pool(struct reconcile *reconcile, struct pool *pool)
 {
+	follow_demand(reconcile, pool);
 	pool_sweep(pool);
 	if (pool->stranded > 0 && pool_take_back(pool) > 0)
 		want_tick(reconcile, RETRY_MS);
@@ -942,6 +953,8 @@ static void look(struct reconcile *reconcile)
 		want_tick(reconcile, 1);
 	uint64_t live_bytes = lease_get_journal_bytes(reconcile->leases) +
 			      orphan_get_journal_bytes(handoff_get_orphans(reconcile->handoff));
+	for (size_t i = 0; i < reconcile->pool_count; i++)
+		live_bytes += stock_get_journal_bytes(reconcile->pools[i]);
 	if (journal_wants_compaction(reconcile->journal, live_bytes))
 		journal_compact(reconcile->journal, write_all, reconcile);
 	reconcile->callbacks.settled(reconcile->callbacks.user);
@@ -1104,6 +1117,8 @@ void reconcile_start(struct reconcile *reconcile, struct journal *journal)
 void reconcile_stop(struct reconcile *reconcile)
 {
 	reconcile->is_stopping = true;
+	for (size_t i = 0; i < reconcile->pool_count && reconcile->journal; i++)
+		stock_save(reconcile->pools[i], reconcile->journal, clock_get_ns(CLOCK_BOOTTIME));
 	work_stop(&reconcile->work);
 	if (reconcile->sentry)
 		sentry_close(reconcile->sentry);

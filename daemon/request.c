@@ -407,6 +407,25 @@ static struct pool *choose_pool(
 	return NULL;
 }
 
+/* ---- lease: what it teaches ---- */
+
+/* What came of a request. Those that may come in several pieces teach nothing: any mixture serves them. */
+static void count_demand(struct pool *pool, const struct hpz_wire_lease *wire, enum demand_served how)
+{
+	uint64_t pages = size_pages(wire->bytes, pool->config.page_size);
+	if (!(wire->flags & HPZ_LEASE_SEGMENTS) && pages > 0)
+		demand_ask(&pool->demand, clock_get_ns(CLOCK_BOOTTIME), pages, how);
+}
+
+static enum demand_served get_served(const struct lease *lease, uint64_t zeroed_pages, bool has_waited)
+{
+	if (has_waited)
+		return DEMAND_WAITED;
+	if (zeroed_pages > 0)
+		return DEMAND_ZEROED;
+	return lease->segments[0]->pages == lease->segments[0]->given ? DEMAND_EXACT : DEMAND_LARGER;
+}
+
 /* ---- lease: granting ---- */
 
 /*
@@ -735,6 +754,7 @@ static enum request_outcome refuse_short(struct requests *requests, const struct
 	if (pool->is_draining)
 		return refuse(requests, head, HPZ_ERR_DRAINED,
 			"pool %s is drained: reload or restart hpzd to fill it again", pool->name);
+	count_demand(pool, wire, DEMAND_REFUSED);
 	struct supply_ask ask = make_ask(requests, pool, wire, peer, request);
 	supply_plan(&requests->supply, &ask, &requests->plan);
 	explain_short(requests, pool, wire->bytes);
@@ -803,6 +823,8 @@ static enum request_outcome reply_attempt(struct requests *requests, const struc
 {
 	uint64_t page_size = attempt->pool->config.page_size;
 	bool can_zeroed = attempt->peer->capabilities & HPZ_WIRE_CAN_ZEROED;
+	count_demand(
+		attempt->pool, attempt->wire, get_served(attempt->lease, attempt->zeroed_pages, has_waited));
 	return reply_leased(requests, head, attempt->lease, has_waited ? 0 : attempt->ready_pages * page_size,
 		can_zeroed ? attempt->zeroed_pages * page_size : 0);
 }

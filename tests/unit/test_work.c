@@ -15,8 +15,13 @@ static struct pool *pool;
 static int setup(void **state)
 {
 	harness_open(NULL);
-	pool = harness_add_pool(&(struct config_pool){
-		.name = "p", .page_size = STORE_PAGE, .pages = PAGES, .max_pages = 4 * PAGES});
+	/* Of another length they would not be cleared. */
+	pool = harness_add_pool(&(struct config_pool){.name = "p",
+		.page_size = STORE_PAGE,
+		.pages = 2 * PAGES,
+		.max_pages = 4 * PAGES,
+		.stock = {{PAGES * STORE_PAGE, 2}},
+		.stock_count = 1});
 	return 0;
 }
 
