@@ -119,6 +119,8 @@ static int cmd_lease_parse(struct hpzctl *ctl, int argc, char **argv, struct hpz
 		{"segments", OPTIONS_FLAG, &takes_segments, NULL,
 			"several files will do, where no single one is clean"},
 		{"wait", OPTIONS_SECONDS, &request->timeout_ms, "S", "wait for clean memory; or: forever"},
+		{"priority", OPTIONS_PRIORITY, &request->priority, "N",
+			"wait before those of a lower one (default: 0)"},
 	};
 	char **operands;
 	int count;

@@ -87,6 +87,11 @@ static int options_set_value(const struct options_row *row, const char *text)
 		if (!r)
 			*(int32_t *)row->value = (int32_t)number;
 		return r || number == 0 ? -EINVAL : 0;
+	case OPTIONS_PRIORITY:
+		r = options_read_number(text + (text[0] == '-'), 10, HPZ_PRIORITY_MAX, &number);
+		if (!r)
+			*(int32_t *)row->value = text[0] == '-' ? -(int32_t)number : (int32_t)number;
+		return r;
 	case OPTIONS_MODE:
 		r = options_read_number(text, 8, 07777, &number);
 		if (!r)
@@ -113,6 +118,8 @@ static const char *options_describe(enum options_type type)
 		return "the number of a NUMA node, or any";
 	case OPTIONS_PID:
 		return "a process number";
+	case OPTIONS_PRIORITY:
+		return "a priority from -1000 to 1000";
 	case OPTIONS_MODE:
 		return "a file mode in octal, as 0660";
 	}

@@ -14,6 +14,7 @@ enum options_type {
 	OPTIONS_OPTIONAL_SECONDS, /* the same, only as --name=VALUE; without a value HPZ_FOREVER */
 	OPTIONS_NODE,             /* int32_t; "any" is HPZ_NODE_ANY */
 	OPTIONS_PID,              /* int32_t */
+	OPTIONS_PRIORITY,         /* int32_t, -HPZ_PRIORITY_MAX to HPZ_PRIORITY_MAX */
 	OPTIONS_MODE,             /* uint32_t, octal */
 };
 

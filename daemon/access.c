@@ -118,6 +118,13 @@ bool access_may_wait(const struct access_rule *rule, uint64_t requests)
 	return !rule->section || !is_beyond(requests, 1, rule->section->max_requests);
 }
 
+int32_t access_get_priority(const struct access_rule *rule)
+{
+	if (access_may(rule, CONFIG_ALLOW_ADMIN))
+		return CONFIG_PRIORITY_MAX;
+	return rule->section ? (int32_t)rule->section->max_priority : 0;
+}
+
 /* ---- sentences ---- */
 
 static const char *format_allowed(unsigned allowed, char ret_text[64])
@@ -171,6 +178,15 @@ void access_explain_quota(const struct access_rule *rule, enum access_limit limi
 			rule->section->name, size_format(rule->section->quota_bytes, quota));
 		break;
 	}
+}
+
+void access_explain_priority(
+	const struct access_rule *rule, int32_t priority, char *ret_text, size_t capacity)
+{
+	snprintf(ret_text, capacity,
+		"uid %" PRIu32 " may wait with a priority of at most %" PRId32 ", not %" PRId32
+		": see max_priority in hpzd.conf(5)",
+		rule->peer.uid, access_get_priority(rule), priority);
 }
 
 void access_explain_limit(

@@ -53,11 +53,15 @@ enum access_limit access_check_quota(
 /* Whether one more may be, with so many there already. */
 bool access_may_connect(const struct access_rule *rule, uint64_t connections);
 bool access_may_wait(const struct access_rule *rule, uint64_t requests);
+/* The highest priority its requests may have while they wait. */
+int32_t access_get_priority(const struct access_rule *rule);
 
 /* Sentences for a refusal, cut to the capacity. `what` is a verb with its object, as "drain". */
 void access_explain_denied(const struct access_rule *rule, const char *what, char *ret_text, size_t capacity);
 void access_explain_quota(const struct access_rule *rule, enum access_limit limit,
 	const struct access_usage *usage, uint64_t more_bytes, char *ret_text, size_t capacity);
+void access_explain_priority(
+	const struct access_rule *rule, int32_t priority, char *ret_text, size_t capacity);
 void access_explain_limit(
 	const struct access_rule *rule, const char *key, uint64_t limit, char *ret_text, size_t capacity);
 

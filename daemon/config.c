@@ -548,6 +548,17 @@ static int parse_limit_bytes(const struct config_key *key, const char *text, con
 	return 0;
 }
 
+static int parse_priority(const struct config_key *key, const char *text, const struct config_pool *pool,
+	void *ret_value, char why[WHY_MAX])
+{
+	uint64_t number;
+
+	if (parse_number(text, &number) < 0 || number > CONFIG_PRIORITY_MAX)
+		return refuse(why, "not a number from 0 to %d", CONFIG_PRIORITY_MAX);
+	*(uint32_t *)ret_value = (uint32_t)number;
+	return 0;
+}
+
 /* ---- parsers of clear ---- */
 
 static int parse_workers(const struct config_key *key, const char *text, const struct config_pool *pool,
@@ -704,6 +715,8 @@ static const struct config_key config_keys[] = {
 		"the most connections each of these users may have"},
 	{"access", "max_requests", parse_limit, MEMBER(config_access, max_requests), 0, DEFAULT("none"),
 		"the most requests of each of these users that may wait at once"},
+	{"access", "max_priority", parse_priority, MEMBER(config_access, max_priority), 0, DEFAULT("0"),
+		"the highest priority they may give to a request that waits, up to 1000"},
 };
 _Static_assert(ARRAY_SIZE(config_keys) <= KEYS_MAX, "struct reader has a place for each");
 

@@ -73,6 +73,8 @@ struct config_ids {
 	bool is_all; /* `*` is among them */
 };
 
+#define CONFIG_PRIORITY_MAX 1000
+
 struct config_access {
 	char name[64];
 	unsigned line; /* of its section header, for messages */
@@ -82,6 +84,7 @@ struct config_access {
 	uint64_t quota_leases;    /* of one uid, as the bytes */
 	uint64_t max_connections; /* of one uid */
 	uint64_t max_requests;    /* of one uid, that wait at once */
+	uint32_t max_priority;    /* of what waits */
 };
 
 /* Shares of time in percent: work pauses above one and goes on below the other. */

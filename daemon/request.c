@@ -12,7 +12,7 @@
 
 #define TRIES_MAX  8  /* segments found unfit before a request is given up */
 #define FAILED_MAX 2  /* extensions that came to nothing: then it waits for clean memory */
-#define PASSED_MAX 16 /* requests served before one that waits longer, while nothing serves that one */
+#define PASSED_MAX 16 /* requests served before one that came first, while nothing serves that one */
 
 /* A request that could not be answered at once. */
 struct request {
@@ -37,6 +37,7 @@ struct request {
 	};
 	struct pool *pool; /* LEASE: whose memory it waits for */
 	/* LEASE */
+	uint64_t arrival; /* the higher, the later it came */
 	uint64_t pages;
 	bool is_impatient;    /* waits only for what is kept for it: that is being read or zeroed */
 	bool is_held;         /* memory is kept for it */
@@ -120,6 +121,13 @@ static enum request_outcome refuse_denied(struct requests *requests, const struc
 	const struct access_rule *rule, const char *what)
 {
 	access_explain_denied(rule, what, requests->text, sizeof requests->text);
+	return make_error(requests, head->op, head->id, HPZ_ERR_DENIED, 0, requests->text);
+}
+
+static enum request_outcome refuse_priority(struct requests *requests, const struct hpz_wire_head *head,
+	const struct access_rule *rule, int32_t priority)
+{
+	access_explain_priority(rule, priority, requests->text, sizeof requests->text);
 	return make_error(requests, head->op, head->id, HPZ_ERR_DENIED, 0, requests->text);
 }
 
@@ -289,15 +297,40 @@ static size_t list_page_sizes(
 	return count;
 }
 
-/* Who waits longer in a pool than this one (NULL: than one that comes now), and has nothing kept for it. */
-static void get_queue(const struct requests *requests, const struct request *self, struct supply_ask *ask)
+/* Whether one that waits has its turn before one of that priority that comes later. */
+static bool stands_before(const struct request *request, int32_t priority)
+{
+	return request->lease.priority >= priority || request->passed >= PASSED_MAX;
+}
+
+/* Its place in the queue of its pool: requests->waiting is in the order of turns, pool by pool. */
+static void queue_request(struct requests *requests, struct request *self)
+{
+	struct list *place = &requests->waiting;
+	list_remove(&self->link);
+	for (struct list *pos = place->prev; pos != &requests->waiting; pos = pos->prev) {
+		const struct request *request = CONTAINER_OF(pos, struct request, link);
+		if (request->op != HPZ_OP_LEASE || request->pool != self->pool)
+			continue;
+		if (stands_before(request, self->lease.priority))
+			break;
+		place = pos;
+	}
+	list_insert_before(place, &self->link);
+}
+
+/* Who has its turn in a pool before this one (NULL: before one of that priority that comes now), and has
+ * nothing kept for it. */
+static void get_queue(
+	const struct requests *requests, const struct request *self, int32_t priority, struct supply_ask *ask)
 {
 	ask->may_pass = true;
 	LIST_FOR_EACH (pos, &requests->waiting) {
 		const struct request *request = CONTAINER_OF(pos, struct request, link);
 		if (request == self)
 			break;
-		if (request->op != HPZ_OP_LEASE || request->pool != ask->pool || request->is_held)
+		if (request->op != HPZ_OP_LEASE || request->pool != ask->pool || request->is_held ||
+			(!self && !stands_before(request, priority)))
 			continue;
 		bool is_first = ask->ahead_pages == 0;
 		ask->ahead_pages += request->pages;
@@ -322,7 +355,7 @@ static struct supply_ask make_ask(struct requests *requests, struct pool *pool,
 		.may_zero = !self || self->failed < FAILED_MAX,
 		.keeper = self ? (void *)self : &requests->plan,
 	};
-	get_queue(requests, self, &ask);
+	get_queue(requests, self, wire->priority, &ask);
 	return ask;
 }
 
@@ -638,15 +671,23 @@ static int hand_out_kept(struct requests *requests, struct attempt *attempt)
 	return r;
 }
 
-/* Those who wait longer, and have nothing kept for them. */
-static void note_passed(struct requests *requests, const struct attempt *attempt)
+/*
+ * Those who have nothing kept for them and had the next turn (`passes`: this one was served before its own),
+ * or came earlier and have a lower priority.
+ */
+static void note_passed(struct requests *requests, const struct attempt *attempt, bool passes)
 {
+	bool is_before = true;
 	LIST_FOR_EACH (pos, &requests->waiting) {
 		struct request *request = CONTAINER_OF(pos, struct request, link);
-		if (request == attempt->request)
-			break;
-		if (request->op == HPZ_OP_LEASE && request->pool == attempt->pool && !request->is_held)
-			request->passed++;
+		is_before = is_before && request != attempt->request;
+		if (request->op != HPZ_OP_LEASE || request->pool != attempt->pool || request->is_held ||
+			request == attempt->request)
+			continue;
+		if (is_before && (attempt->request || stands_before(request, attempt->wire->priority)))
+			request->passed += passes;
+		else
+			request->passed += !attempt->request || request->arrival < attempt->request->arrival;
 	}
 }
 
@@ -669,8 +710,7 @@ static int find_memory(struct requests *requests, struct attempt *attempt)
 	attempt->ready_pages = plan->ready_pages;
 	attempt->zeroed_pages = plan->zeroed_pages;
 	attempt->is_held = true;
-	if (plan->passes)
-		note_passed(requests, attempt);
+	note_passed(requests, attempt, plan->passes);
 	return r;
 }
 
@@ -847,6 +887,8 @@ static enum request_outcome let_wait(struct requests *requests, const struct hpz
 	request->has_waited = !attempt->is_held && !is_impatient;
 	request->ready_pages = attempt->ready_pages;
 	request->zeroed_pages = attempt->zeroed_pages;
+	request->arrival = ++requests->arrivals;
+	queue_request(requests, request);
 	supply_pass(&requests->supply, attempt->pool, get_keeper(requests, attempt), request);
 	count_waiting(requests);
 	return REQUEST_WAITS;
@@ -867,6 +909,8 @@ static enum request_outcome handle_lease(struct requests *requests, struct sessi
 	fill_draft(wire, peer, &draft);
 	if (!access_may_give(&rule, draft.file_uid, draft.file_gid))
 		return refuse_denied(requests, head, &rule, "give memory to another user or group");
+	if (wire->priority > access_get_priority(&rule))
+		return refuse_priority(requests, head, &rule, wire->priority);
 	supply_forget(&requests->supply);
 	struct pool *pool = choose_pool(requests, wire, peer);
 	if (!pool)

@@ -43,7 +43,8 @@ struct requests {
 	struct reconcile *reconcile;
 	struct books *books;
 	uint64_t started_ns;
-	struct list waiting; /* struct request, in order of arrival */
+	struct list waiting; /* struct request: those for memory of a pool in the order of their turns */
+	uint64_t arrivals;   /* of requests that waited for memory */
 	struct verify verify;
 	struct supply supply;
 	struct planner_plan plan; /* the one that is being made */

@@ -7,6 +7,9 @@
 
 #define API_LARGEST_ID (1ull << 53) /* exact in a double */
 
+/* What a request had in the first version of the library. */
+#define API_LEASE_FIRST offsetof(struct hpz_lease_request, priority)
+
 /* What hpzd may need to zero 256 MiB for us, in ms: memory new in the kernel's pool costs up to 3 s a GiB. */
 #define API_ZERO_SHIFT 28
 #define API_ZERO_MS    1000
@@ -188,6 +191,7 @@ static int api_set_lease(
 		.owner_gid = request->owner_gid,
 		.owner_pid = request->owner_pid,
 		.open_timeout_ms = request->open_timeout_ms,
+		.priority = request->priority,
 	};
 	const char *why;
 
@@ -213,7 +217,7 @@ int hpz_lease(struct hpz *hpz, const struct hpz_lease_request *request, struct h
 		return error;
 	if (!ret_lease)
 		return api_fail(hpz, HPZ_ERR_INVALID, "there is no place for the lease");
-	error = api_get_struct(request, &known, sizeof(known), sizeof(known));
+	error = api_get_struct(request, &known, sizeof(known), API_LEASE_FIRST);
 	if (error)
 		return api_fail_struct(hpz, error);
 	error = api_set_lease(hpz, &known, &wire);
@@ -254,7 +258,7 @@ int hpz_plan(struct hpz *hpz, const struct hpz_lease_request *request, struct hp
 		return error;
 	if (!result)
 		return api_fail(hpz, HPZ_ERR_INVALID, "there is no place for the result");
-	error = api_get_struct(request, &known, sizeof(known), sizeof(known));
+	error = api_get_struct(request, &known, sizeof(known), API_LEASE_FIRST);
 	if (error)
 		return api_fail_struct(hpz, error);
 	error = api_set_lease(hpz, &known, &wire);

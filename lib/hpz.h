@@ -126,6 +126,9 @@ enum hpz_deliver {
  */
 #define HPZ_LEASE_SEGMENTS 8u
 
+/* Priorities are from -HPZ_PRIORITY_MAX to HPZ_PRIORITY_MAX. */
+#define HPZ_PRIORITY_MAX 1000
+
 struct hpz_lease_request {
 	size_t struct_size;
 	uint64_t size;      /* bytes, rounded up to whole pages; 0 is an error */
@@ -141,11 +144,16 @@ struct hpz_lease_request {
 	int64_t owner_gid;  /* path: group of the file; -1: our own */
 	int32_t owner_pid;  /* process whose death ends the lease; 0: ours (fd), none (path) */
 	int64_t open_timeout_ms; /* path: ends unless opened within this; 0: no limit */
+	/*
+	 * If it waits: before those of a lower one that wait for the same pool, though none of them is passed
+	 * for ever. Above 0 only for root, admins and whom hpzd's configuration allows it.
+	 */
+	int32_t priority;
 };
 #define HPZ_LEASE_REQUEST_INIT                                                                               \
 	{                                                                                                    \
 		sizeof(struct hpz_lease_request), 0, HPZ_PAGE_SIZE_ANY, HPZ_NODE_ANY, 0, HPZ_DELIVER_FD, 0,  \
-			0, NULL, NULL, -1, -1, 0, 0                                                          \
+			0, NULL, NULL, -1, -1, 0, 0, 0                                                       \
 	}
 
 /*

@@ -19,6 +19,7 @@ static_assert(HPZ_WIRE_ADOPT_FLAGS == HPZ_LEASE_UNBOUND, "same values");
 static_assert(HPZ_WIRE_DRAIN_FLAGS == HPZ_DRAIN_GIVE_BACK, "same values");
 static_assert(HPZ_WIRE_LABEL == HPZ_LABEL_MAX && HPZ_WIRE_KEY == HPZ_KEY_MAX, "same values");
 static_assert(HPZ_WIRE_NODE_ANY == HPZ_NODE_ANY, "same values");
+static_assert(HPZ_WIRE_PRIORITY == HPZ_PRIORITY_MAX, "same values");
 
 #define PROTO_SMALLEST_PAGE 4096u
 #define PROTO_MODE_BITS     0666u
@@ -215,8 +216,8 @@ static int proto_check_lease_path(const struct hpz_wire_lease *lease, const char
 
 static bool proto_is_lease_reserved_used(const struct hpz_wire_lease *lease)
 {
-	return lease->reserved || lease->reserved2 || lease->count || lease->priority || lease->ttl_ms ||
-	       lease->reservation || lease->policy || lease->cells || lease->node_mask;
+	return lease->reserved || lease->reserved2 || lease->count || lease->ttl_ms || lease->reservation ||
+	       lease->policy || lease->cells || lease->node_mask;
 }
 
 int proto_check_lease(const struct hpz_wire_lease *lease, const char **ret_why)
@@ -236,6 +237,8 @@ int proto_check_lease(const struct hpz_wire_lease *lease, const char **ret_why)
 		return proto_refuse(HPZ_ERR_INVALID, "the node is negative, and not -1 for any", ret_why);
 	if (lease->owner_pid < 0)
 		return proto_refuse(HPZ_ERR_INVALID, "the owner is not a process number", ret_why);
+	if (lease->priority < -HPZ_WIRE_PRIORITY || lease->priority > HPZ_WIRE_PRIORITY)
+		return proto_refuse(HPZ_ERR_INVALID, "a priority is from -1000 to 1000", ret_why);
 	if (!proto_is_text(lease->label, sizeof(lease->label)))
 		return proto_refuse(
 			HPZ_ERR_INVALID, "the label is not UTF-8 without control characters", ret_why);

@@ -48,6 +48,10 @@
  * HPZ_WIRE_MAX_FDS. `ready` and `zeroed` of the reply say what was clean already and what the kernel zeroed
  * for it; the rest had to be waited for. PLAN asks what a LEASE would get, and takes nothing.
  *
+ * Of the LEASEs that wait for memory of a pool those of a higher priority are served first, those of one
+ * priority in order of arrival; one that was passed by sixteen that came later is passed by nobody any more.
+ * A priority above 0 is for root, admins, and whom the configuration allows it.
+ *
  * VERIFY reads all clean memory of a pool, or of all, and is answered when that is done: how much was read,
  * and what was not zero.
  *
@@ -150,6 +154,7 @@ static_assert(sizeof(struct hpz_wire_empty) == 8, "wire");
 
 #define HPZ_WIRE_LEASE_FLAGS 15u /* HPZ_LEASE_* of hpz.h, same values */
 #define HPZ_WIRE_NODE_ANY    (-1)
+#define HPZ_WIRE_PRIORITY    1000 /* HPZ_PRIORITY_MAX of hpz.h */
 
 struct hpz_wire_lease {
 	uint32_t size;
@@ -168,9 +173,9 @@ struct hpz_wire_lease {
 	int64_t open_timeout_ms;
 	char label[HPZ_WIRE_LABEL];
 	char key[HPZ_WIRE_KEY];
-	/* reserved, zero until used: */
-	uint32_t count; /* bulk */
-	int32_t priority;
+	/* the following: zero until used */
+	uint32_t count;   /* bulk */
+	int32_t priority; /* among those that wait for a pool's memory: the higher, the sooner */
 	uint64_t ttl_ms;
 	uint64_t reservation;
 	uint32_t policy;

@@ -699,7 +699,8 @@ static void test_lease_by_descriptor(void **state)
 		.key = "k1",
 		.owner_uid = -1,
 		.owner_gid = -1,
-		.owner_pid = 77};
+		.owner_pid = 77,
+		.priority = -3};
 	assert_int_equal(hpz_lease(hpz, &request, &lease), HPZ_OK);
 	assert_int_equal(hpz_lease_get_id(lease), FAKE_LEASE_ID);
 	assert_int_equal(hpz_lease_get_size(lease), 6 * PAGE);
@@ -737,6 +738,7 @@ static void test_lease_by_descriptor(void **state)
 	assert_int_equal(script.request.node, 1);
 	assert_int_equal(script.request.timeout_ms, 4000);
 	assert_int_equal(script.request.owner_pid, 77);
+	assert_int_equal(script.request.priority, -3);
 	assert_string_equal(script.request.label, "vm \xc3\xa9");
 	assert_string_equal(script.request.key, "k1");
 }
@@ -869,7 +871,8 @@ static void test_requests_that_are_not_sent(void **state)
 	REFUSED(owner_pid, -1, HPZ_ERR_INVALID);
 	REFUSED(open_timeout_ms, 1, HPZ_ERR_INVALID);
 	REFUSED(struct_size, 0, HPZ_ERR_INVALID);
-	REFUSED(struct_size, sizeof(init) - 1, HPZ_ERR_INVALID);
+	REFUSED(struct_size, offsetof(struct hpz_lease_request, priority) - 1, HPZ_ERR_INVALID);
+	REFUSED(priority, HPZ_PRIORITY_MAX + 1, HPZ_ERR_INVALID);
 	assert_int_equal(hpz_lease(hpz, NULL, &lease), HPZ_ERR_INVALID);
 	assert_int_equal(hpz_lease(hpz, &init, NULL), HPZ_ERR_INVALID);
 	assert_null(lease);

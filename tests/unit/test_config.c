@@ -154,7 +154,8 @@ static void test_access(void **state)
 	read_text(
 		"[hpzd]\nsocket_mode = 0666\n[access a]\nallow = none\n"
 		"[access b.2]\nusers = root 1000\t* 4294967294\ngroups = 7 root\nallow = admin status lease\n"
-		"quota_bytes = 1.5G\nquota_leases = 0\nmax_connections = 3\nmax_requests = 9\n",
+		"quota_bytes = 1.5G\nquota_leases = 0\nmax_connections = 3\nmax_requests = 9\n"
+		"max_priority = 1000\n",
 		&config);
 	assert_int_equal(config.socket_mode, 0666);
 	assert_int_equal(config.access_count, 2);
@@ -182,6 +183,7 @@ static void test_access(void **state)
 	assert_int_equal(access[1].quota_leases, 0);
 	assert_int_equal(access[1].max_connections, 3);
 	assert_int_equal(access[1].max_requests, 9);
+	assert_true(access[0].max_priority == 0 && access[1].max_priority == 1000);
 	read_text(ACCESS, &config);
 	assert_int_equal(config.access_count, 1);
 	assert_int_equal(config.socket_mode, 0660);
@@ -473,6 +475,8 @@ static const struct {
 	{ACCESS "max_connections = 9223372036854775808\n",
 		"3: max_connections = 9223372036854775808, neither a number nor `none`"},
 	{ACCESS "max_requests = 1K\n", "3: max_requests = 1K, neither a number nor `none`"},
+	{ACCESS "max_priority = 1001\n", "3: max_priority = 1001, not a number from 0 to 1000"},
+	{ACCESS "max_priority = none\n", "3: max_priority = none, not a number from 0 to 1000"},
 	{ACCESS "max_request = 1\n",
 		"3: unknown key `max_request` in [access], did you mean `max_requests`?"},
 	/* [pool NAME] */

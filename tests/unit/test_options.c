@@ -8,7 +8,7 @@ static bool flag;
 static const char *text;
 static uint64_t bytes;
 static int64_t seconds, wait_ms;
-static int32_t node, pid;
+static int32_t node, pid, priority;
 static uint32_t mode;
 static const struct options_row rows[] = {
 	{"flag", OPTIONS_FLAG, &flag, NULL, "a flag"},
@@ -19,6 +19,7 @@ static const struct options_row rows[] = {
 	{"node", OPTIONS_NODE, &node, "NODE", "a node"},
 	{"pid", OPTIONS_PID, &pid, "PID", "a process"},
 	{"mode", OPTIONS_MODE, &mode, "MODE", "a mode"},
+	{"priority", OPTIONS_PRIORITY, &priority, "N", "a priority"},
 };
 
 static const struct hpzctl_verb verb = {.name = "test", .operands = "OPERAND", .help = "is tested"};
@@ -74,11 +75,12 @@ static void expect_refused(int status, const char *word)
 
 static void test_values(void **state)
 {
-	assert_int_equal(PARSE(false, "--flag", "--text", "t", "--size", "1.5G", "--seconds", "0.5",
-				 "--wait=2", "--node", "3", "--pid", "77", "--mode", "0640"),
+	assert_int_equal(
+		PARSE(false, "--flag", "--text", "t", "--size", "1.5G", "--seconds", "0.5", "--wait=2",
+			"--node", "3", "--pid", "77", "--mode", "0640", "--priority", "-1000"),
 		OPTIONS_GO);
 	assert_true(flag && bytes == (uint64_t)3 << 29 && seconds == 500 && wait_ms == 2000 && node == 3 &&
-		    pid == 77 && mode == 0640);
+		    pid == 77 && mode == 0640 && priority == -1000);
 	assert_string_equal(text, "t");
 	assert_int_equal(operand_count, 0);
 	assert_int_equal(PARSE(false, "--text=a=b", "--seconds=forever", "--wait", "--node=any", "--size=2M"),
@@ -86,6 +88,8 @@ static void test_values(void **state)
 	assert_string_equal(text, "a=b");
 	assert_true(
 		seconds == HPZ_FOREVER && wait_ms == HPZ_FOREVER && node == HPZ_NODE_ANY && bytes == 2 << 20);
+	assert_int_equal(PARSE(false, "--priority=1000"), OPTIONS_GO);
+	assert_int_equal(priority, 1000);
 	/* An empty text is one. What looks like an option is a value where one is due. */
 	assert_int_equal(PARSE(false, "--text="), OPTIONS_GO);
 	assert_string_equal(text, "");
@@ -108,6 +112,7 @@ static void test_bad_values(void **state)
 		{"size", {"", "0", "x", "-1", "1Q", "99999999999G", "1.5.5G", " 1G"}},
 		{"seconds", {"", "x", "-1", "1s", "1.2.3", ".", "1e3", "9999999999999999", "Forever"}},
 		{"wait", {"", "x", "-1"}},
+		{"priority", {"", "x", "-", "--1", "1001", "-1001", "+1", "1.5"}},
 		{"node", {"", "x", "-1", "1.5", "2147483648", "99999999999999999999", "Any"}},
 		{"pid", {"", "0", "x", "-1", "2147483648", "+1", " 1"}},
 		{"mode", {"", "8", "0o640", "10000", "-1", "rw"}},

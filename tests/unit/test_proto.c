@@ -447,7 +447,11 @@ static void check_lease_common(struct hpz_wire_lease good)
 	CHECK(lease, good, reserved, 1, HPZ_ERR_UNSUPPORTED);
 	CHECK(lease, good, reserved2, 1, HPZ_ERR_UNSUPPORTED);
 	CHECK(lease, good, count, 1, HPZ_ERR_UNSUPPORTED);
-	CHECK(lease, good, priority, -1, HPZ_ERR_UNSUPPORTED);
+	CHECK(lease, good, priority, -1000, HPZ_OK);
+	CHECK(lease, good, priority, 1000, HPZ_OK);
+	CHECK(lease, good, priority, -1001, HPZ_ERR_INVALID);
+	CHECK(lease, good, priority, INT32_MAX, HPZ_ERR_INVALID);
+	CHECK(lease, good, priority, INT32_MIN, HPZ_ERR_INVALID);
 	CHECK(lease, good, ttl_ms, 1, HPZ_ERR_UNSUPPORTED);
 	CHECK(lease, good, reservation, 1, HPZ_ERR_UNSUPPORTED);
 	CHECK(lease, good, policy, 1, HPZ_ERR_UNSUPPORTED);
