@@ -51,29 +51,47 @@ static int cmd_lease_read_owner(const struct hpzctl *ctl, const char *text, stru
 	return OPTIONS_GO;
 }
 
-static void cmd_lease_print_json(const struct hpz_lease *lease, const char *label)
+static void cmd_lease_print_members(
+	struct output_json *json, const struct hpz_lease *lease, const char *label)
 {
 	struct hpz_segment segment = {.struct_size = sizeof(segment), .path = ""};
+
+	output_json_number(json, "id", hpz_lease_get_id(lease));
+	output_json_text(json, "label", label ? label : "");
+	output_json_number(json, "size", hpz_lease_get_size(lease));
+	output_json_number(json, "asked", hpz_lease_get_asked(lease));
+	output_json_number(json, "ready", hpz_lease_get_ready(lease));
+	output_json_number(json, "zeroed", hpz_lease_get_zeroed(lease));
+	output_json_open_list(json, "segments");
+	for (size_t i = 0; i < hpz_lease_get_segment_count(lease); i++) {
+		hpz_lease_get_segment(lease, i, &segment);
+		leases_print_segment_json(json, &segment);
+	}
+	output_json_close(json);
+	/* Of a lease in several segments no one path is all of it. */
+	hpz_lease_get_segment(lease, 0, &segment);
+	output_json_text_or_null(json, "path", hpz_lease_get_segment_count(lease) == 1 ? segment.path : "");
+}
+
+/* One, or a list of them. */
+static void cmd_lease_print_json(struct hpz_lease *const *leases, size_t count, const char *label)
+{
 	struct output_json json;
 
 	output_json_init(&json, stdout);
 	output_json_open_object(&json, NULL);
-	output_json_text(&json, "schema", "hpz-lease-1");
-	output_json_number(&json, "id", hpz_lease_get_id(lease));
-	output_json_text(&json, "label", label ? label : "");
-	output_json_number(&json, "size", hpz_lease_get_size(lease));
-	output_json_number(&json, "asked", hpz_lease_get_asked(lease));
-	output_json_number(&json, "ready", hpz_lease_get_ready(lease));
-	output_json_number(&json, "zeroed", hpz_lease_get_zeroed(lease));
-	output_json_open_list(&json, "segments");
-	for (size_t i = 0; i < hpz_lease_get_segment_count(lease); i++) {
-		hpz_lease_get_segment(lease, i, &segment);
-		leases_print_segment_json(&json, &segment);
+	output_json_text(&json, "schema", count ? "hpz-bulk-1" : "hpz-lease-1");
+	if (count == 0)
+		cmd_lease_print_members(&json, leases[0], label);
+	else
+		output_json_open_list(&json, "leases");
+	for (size_t i = 0; i < count; i++) {
+		output_json_open_object(&json, NULL);
+		cmd_lease_print_members(&json, leases[i], label);
+		output_json_close(&json);
 	}
-	output_json_close(&json);
-	/* Of a lease in several segments no one path is all of it. */
-	hpz_lease_get_segment(lease, 0, &segment);
-	output_json_text_or_null(&json, "path", hpz_lease_get_segment_count(lease) == 1 ? segment.path : "");
+	if (count > 0)
+		output_json_close(&json);
 	output_json_close(&json);
 }
 
@@ -97,7 +115,8 @@ static void cmd_lease_print(const struct hpz_lease *lease)
 }
 
 /* What the command line asks for. */
-static int cmd_lease_parse(struct hpzctl *ctl, int argc, char **argv, struct hpz_lease_request *request)
+static int cmd_lease_parse(
+	struct hpzctl *ctl, int argc, char **argv, struct hpz_lease_request *request, uint64_t *many)
 {
 	bool is_path = false, is_kept = false, takes_segments = false;
 	const char *owner = NULL;
@@ -119,6 +138,7 @@ static int cmd_lease_parse(struct hpzctl *ctl, int argc, char **argv, struct hpz
 		{"segments", OPTIONS_FLAG, &takes_segments, NULL,
 			"several files will do, where no single one is clean"},
 		{"wait", OPTIONS_SECONDS, &request->timeout_ms, "S", "wait for clean memory; or: forever"},
+		{"count", OPTIONS_COUNT, many, "N", "so many leases of this size at once: all or none"},
 		{"priority", OPTIONS_PRIORITY, &request->priority, "N",
 			"wait before those of a lower one (default: 0)"},
 	};
@@ -133,6 +153,8 @@ static int cmd_lease_parse(struct hpzctl *ctl, int argc, char **argv, struct hpz
 			ctl, count ? "one size at a time" : "how much? As in: hpzctl lease 2G --path");
 	if (size_parse(operands[0], &request->size) < 0 || request->size == 0)
 		return hpzctl_fail_usage(ctl, "'%s' is not a size, as 512M or 2G", operands[0]);
+	if (*many > HPZ_MANY_MAX)
+		return hpzctl_fail_usage(ctl, "at most %u leases at once", HPZ_MANY_MAX);
 	if (!is_path)
 		return hpzctl_fail_usage(ctl,
 			"a descriptor would end with this command: ask for a path with --path, or start the "
@@ -148,10 +170,11 @@ int cmd_lease(struct hpzctl *ctl, int argc, char **argv)
 {
 	_cleanup_hpz_ struct hpz *hpz = NULL;
 	struct hpz_lease_request request = HPZ_LEASE_REQUEST_INIT;
-	struct hpz_lease *lease;
+	struct hpz_lease *leases[HPZ_MANY_MAX] = {NULL};
+	uint64_t many = 0; /* 0: one, and not as a list */
 	char size[SIZE_TEXT];
 
-	int status = cmd_lease_parse(ctl, argc, argv, &request);
+	int status = cmd_lease_parse(ctl, argc, argv, &request, &many);
 	if (status != OPTIONS_GO)
 		return status;
 	/* So that a closed pipe is an error that can be answered. */
@@ -159,17 +182,20 @@ int cmd_lease(struct hpzctl *ctl, int argc, char **argv)
 	status = hpzctl_connect(ctl, &hpz);
 	if (status)
 		return status;
-	int error = hpz_lease(hpz, &request, &lease);
+	int error = many ? hpz_lease_many(hpz, &request, many, leases) : hpz_lease(hpz, &request, leases);
 	if (error)
 		return hpzctl_fail(ctl, hpz, error, "cannot lease %s", size_format(request.size, size));
 	if (ctl->json)
-		cmd_lease_print_json(lease, request.label);
-	else
-		cmd_lease_print(lease);
+		cmd_lease_print_json(leases, many, request.label);
+	for (uint64_t i = 0; !ctl->json && i < MAX(many, 1); i++)
+		cmd_lease_print(leases[i]);
 	/* A path that nobody has heard of would be kept for ever. main() says what went wrong. */
-	if (fflush(stdout) || ferror(stdout))
-		hpz_release(hpz, hpz_lease_get_id(lease), 0, 0);
-	hpz_lease_free(lease);
+	bool is_unheard = fflush(stdout) || ferror(stdout);
+	for (uint64_t i = 0; i < MAX(many, 1); i++) {
+		if (is_unheard)
+			hpz_release(hpz, hpz_lease_get_id(leases[i]), 0, 0);
+		hpz_lease_free(leases[i]);
+	}
 	return HPZCTL_DONE;
 }
 

@@ -97,12 +97,12 @@ static bool is_beyond(uint64_t used, uint64_t more, uint64_t limit)
 	return limit != CONFIG_NO_LIMIT && (used > limit || more > limit - used);
 }
 
-enum access_limit access_check_quota(
-	const struct access_rule *rule, const struct access_usage *usage, uint64_t more_bytes)
+enum access_limit access_check_quota(const struct access_rule *rule, const struct access_usage *usage,
+	uint64_t more_leases, uint64_t more_bytes)
 {
 	if (rule->is_root || !rule->section)
 		return ACCESS_FINE;
-	if (is_beyond(usage->leases, 1, rule->section->quota_leases))
+	if (is_beyond(usage->leases, more_leases, rule->section->quota_leases))
 		return ACCESS_LEASES_REACHED;
 	return is_beyond(usage->bytes, more_bytes, rule->section->quota_bytes) ? ACCESS_BYTES_REACHED
 									       : ACCESS_FINE;

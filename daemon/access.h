@@ -48,8 +48,8 @@ enum access_limit {
 	ACCESS_LEASES_REACHED,
 	ACCESS_BYTES_REACHED,
 };
-enum access_limit access_check_quota(
-	const struct access_rule *rule, const struct access_usage *usage, uint64_t more_bytes);
+enum access_limit access_check_quota(const struct access_rule *rule, const struct access_usage *usage,
+	uint64_t more_leases, uint64_t more_bytes);
 /* Whether one more may be, with so many there already. */
 bool access_may_connect(const struct access_rule *rule, uint64_t connections);
 bool access_may_wait(const struct access_rule *rule, uint64_t requests);

@@ -5,7 +5,8 @@
  * In this order: one clean segment, exact or larger; where the request allows it, several clean ones, which
  * is as fast; what is coming, for whoever is patient; pages zeroed now, taken from the kernel's free ones,
  * then from dirty segments, then from clean ones of the wrong size. Nobody takes what somebody who waits
- * longer would need, but for a few who are served from segments too small for any of them.
+ * longer would need, but for a few who are served from segments too small for any of them. A bulk of leases
+ * is served whole or waits.
  */
 #include "planner.h"
 #include "util.h"
@@ -36,7 +37,8 @@ static uint64_t count_attainable(const struct planner_input *input)
 static bool leaves_enough(const struct inventory *inventory)
 {
 	const struct planner_input *input = inventory->input;
-	return count_attainable(input) >= input->ahead_pages + inventory->request->pages;
+	return count_attainable(input) >=
+	       input->ahead_pages + inventory->request->pages * MAX(inventory->request->leases, 1);
 }
 
 static struct inventory make_inventory(
@@ -122,14 +124,16 @@ static bool plan_several(const struct inventory *inventory, struct planner_plan 
 	return true;
 }
 
-static bool is_coming(const struct inventory *inventory)
+/* Whether so many that are long enough are coming. */
+static bool are_coming(const struct inventory *inventory, uint64_t needed)
 {
+	uint64_t count = 0;
 	for (size_t i = 0; i < inventory->class_count; i++) {
 		const struct planner_class *class = &inventory->input->classes[i];
-		if (class->segment_pages >= inventory->request->pages && class->coming > 0)
-			return true;
+		if (class->segment_pages >= inventory->request->pages)
+			count += class->coming;
 	}
-	return false;
+	return count >= needed;
 }
 
 /* ---- what is zeroed now ---- */
@@ -205,6 +209,7 @@ static bool plan_extended(const struct inventory *inventory, struct planner_plan
 	struct planner_plan try = *plan;
 	try.kind = PLANNER_EXTEND;
 	try.grown_pages = inventory->request->pages;
+	try.grown_count = 1;
 	for (size_t i = inventory->class_count; i-- > 0;) {
 		const struct planner_class *class = &inventory->input->classes[i];
 		if (class->clean == 0 || class->segment_pages == 0 ||
@@ -238,6 +243,7 @@ static bool plan_mixed(const struct inventory *inventory, struct planner_plan *p
 	try.kind = PLANNER_SEVERAL;
 	try.parts++;
 	try.grown_pages = try.zeroed_pages = missing;
+	try.grown_count = 1;
 	try.ready_pages = inventory->request->pages - missing;
 	if (!find_pages(inventory, &try))
 		return false;
@@ -253,6 +259,44 @@ static void wait_for(struct planner_plan *plan, enum planner_reason reason)
 	plan->reason = reason;
 }
 
+/* One segment for each lease: clean ones that are long enough, the shortest first, and new ones for the rest.
+ * Returns how many of these that is. */
+static uint64_t take_each(const struct inventory *inventory, struct planner_plan *plan)
+{
+	const struct planner_request *request = inventory->request;
+	uint64_t missing = request->leases;
+	for (size_t i = 0; i < inventory->class_count && missing > 0; i++) {
+		const struct planner_class *class = &inventory->input->classes[i];
+		uint64_t count = class->segment_pages < request->pages ? 0 : MIN(class->clean, missing);
+		if (count > 0)
+			add_take(plan, class->segment_pages, count);
+		missing -= count;
+	}
+	plan->kind = PLANNER_SEVERAL;
+	plan->parts = request->leases;
+	plan->ready_pages = (request->leases - missing) * request->pages;
+	plan->zeroed_pages = missing * request->pages;
+	plan->grown_pages = missing > 0 ? request->pages : 0;
+	plan->grown_count = missing;
+	return missing;
+}
+
+static void plan_bulk(const struct inventory *inventory, struct planner_plan *plan)
+{
+	struct planner_plan try = *plan;
+	uint64_t missing = take_each(inventory, &try);
+	if (missing > 0 && inventory->request->is_patient && are_coming(inventory, missing)) {
+		wait_for(plan, PLANNER_COMING);
+	} else if (missing > 0 && !inventory->input->may_zero) {
+		wait_for(plan, PLANNER_BUSY);
+	} else if (missing > 0 && !find_pages(inventory, &try)) {
+		wait_for(plan, try.reason);
+		plan->lacking_pages = try.lacking_pages;
+	} else {
+		*plan = try;
+	}
+}
+
 void planner_plan(const struct planner_input *input, const struct planner_request *request,
 	struct planner_plan *ret_plan)
 {
@@ -263,13 +307,17 @@ void planner_plan(const struct planner_input *input, const struct planner_reques
 		wait_for(ret_plan, PLANNER_DRAINED);
 	else if (is_behind && !input->may_pass)
 		wait_for(ret_plan, PLANNER_QUEUE);
+	else if (request->leases > 1 && is_behind)
+		wait_for(ret_plan, PLANNER_QUEUE);
+	else if (request->leases > 1)
+		plan_bulk(&inventory, ret_plan);
 	else if (plan_whole(&inventory, ret_plan))
 		ret_plan->passes = is_behind;
 	else if (is_behind)
 		wait_for(ret_plan, PLANNER_QUEUE);
 	else if (plan_several(&inventory, ret_plan))
 		return;
-	else if (request->is_patient && is_coming(&inventory))
+	else if (request->is_patient && are_coming(&inventory, 1))
 		wait_for(ret_plan, PLANNER_COMING);
 	else if (!input->may_zero)
 		wait_for(ret_plan, PLANNER_BUSY);

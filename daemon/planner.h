@@ -39,6 +39,7 @@ struct planner_request {
 	uint64_t pages;   /* not 0 */
 	size_t parts_max; /* segments it may be made of, 1 to PLANNER_PARTS_MAX */
 	bool is_patient;  /* would rather wait for what is coming than have it zeroed anew */
+	size_t leases;    /* 2 to PLANNER_PARTS_MAX: so many of `pages` each, one segment a lease; 0: one */
 };
 
 enum planner_kind {
@@ -46,7 +47,8 @@ enum planner_kind {
 	PLANNER_EXACT,   /* one clean segment of that length */
 	PLANNER_TRIM,    /* the smallest larger one, its tail given back afterwards */
 	PLANNER_EXTEND,  /* the largest clean one (or a new one) and pages that are zeroed now */
-	PLANNER_SEVERAL, /* several clean ones in order, the rest, if any, a new one that is zeroed now */
+	PLANNER_SEVERAL, /* several clean ones in order, the rest, if any, a new one that is zeroed now; of a
+			    bulk one for each lease */
 };
 
 /* Why PLANNER_WAIT. */
@@ -71,11 +73,12 @@ struct planner_plan {
 	enum planner_reason reason;
 	bool passes; /* it is served before somebody who waits longer */
 
-	/* Clean ones, in order; of the last no more is given than is missing. For EXTEND the one that grows.
-	 */
+	/* Clean ones, in order; of the last no more is given than is missing, of a bulk's no more than a
+	 * lease has. For EXTEND the one that grows. */
 	struct planner_take takes[PLANNER_PARTS_MAX];
 	size_t take_count;
 	uint64_t grown_pages; /* length of the segment that is zeroed in part or whole; 0: none */
+	size_t grown_count;   /* of such segments: one, but of a bulk what is missing */
 
 	/* Unlinked first, so that the kernel has the pages. */
 	struct planner_take dirty[PLANNER_CLASSES_MAX];
@@ -83,7 +86,7 @@ struct planner_plan {
 	struct planner_take clean[PLANNER_CLASSES_MAX];
 	size_t clean_count;
 
-	size_t parts;           /* segments the lease has */
+	size_t parts;           /* segments the lease has, or the bulk */
 	uint64_t ready_pages;   /* of those asked for: clean already */
 	uint64_t zeroed_pages;  /* zeroed now */
 	uint64_t lacking_pages; /* WAIT: at least so many are not to be had */

@@ -161,7 +161,8 @@ static void count_usage(const struct requests *requests, uint32_t uid, struct ac
 }
 
 /* Whether the peer may have so much more; if not, what to say is in requests->text. */
-static bool has_quota(struct requests *requests, const struct request_peer *peer, uint64_t more_bytes)
+static bool has_quota(
+	struct requests *requests, const struct request_peer *peer, uint64_t more_leases, uint64_t more_bytes)
 {
 	struct access_rule rule;
 	struct access_usage usage;
@@ -169,7 +170,7 @@ static bool has_quota(struct requests *requests, const struct request_peer *peer
 	if (!rule.section)
 		return true;
 	count_usage(requests, peer->uid, &usage);
-	enum access_limit limit = access_check_quota(&rule, &usage, more_bytes);
+	enum access_limit limit = access_check_quota(&rule, &usage, more_leases, more_bytes);
 	access_explain_quota(&rule, limit, &usage, more_bytes, requests->text, sizeof requests->text);
 	return limit == ACCESS_FINE;
 }
@@ -262,6 +263,17 @@ static enum request_outcome refuse_waiting(struct requests *requests, const stru
 
 /* ---- lease: which pool ---- */
 
+static size_t get_leases(const struct hpz_wire_lease *wire)
+{
+	return MAX(wire->count, 1u);
+}
+
+/* Of all of them together. */
+static uint64_t get_pages(const struct hpz_wire_lease *wire, uint64_t page_size)
+{
+	return size_pages(wire->bytes, page_size) * get_leases(wire);
+}
+
 static bool fits_node(const struct pool *pool, int32_t node)
 {
 	return node == HPZ_WIRE_NODE_ANY || pool->config.node == node;
@@ -333,7 +345,7 @@ static void get_queue(
 			(!self && !stands_before(request, priority)))
 			continue;
 		bool is_first = ask->ahead_pages == 0;
-		ask->ahead_pages += request->pages;
+		ask->ahead_pages += request->pages * get_leases(&request->lease);
 		ask->bound_pages = is_first ? request->pages : MIN(ask->bound_pages, request->pages);
 		ask->may_pass = ask->may_pass && request->passed < PASSED_MAX;
 	}
@@ -350,6 +362,7 @@ static struct supply_ask make_ask(struct requests *requests, struct pool *pool,
 				.pages = size_pages(wire->bytes, pool->config.page_size),
 				.parts_max = wire->flags & HPZ_LEASE_SEGMENTS ? PLANNER_PARTS_MAX : 1,
 				.is_patient = wire->timeout_ms != 0,
+				.leases = get_leases(wire),
 			},
 		.uid = wire->owner_uid < 0 ? peer->uid : (uint32_t)wire->owner_uid,
 		.may_zero = !self || self->failed < FAILED_MAX,
@@ -377,7 +390,7 @@ static struct pool *find_pool(struct requests *requests, const struct hpz_wire_l
 {
 	struct pool *best = NULL;
 	unsigned best_rank = UINT_MAX;
-	uint64_t pages = size_pages(wire->bytes, page_size);
+	uint64_t pages = get_pages(wire, page_size);
 	for (size_t i = 0; i < requests->reconcile->pool_count; i++) {
 		struct pool *pool = requests->reconcile->pools[i];
 		if (pool->config.page_size != page_size || !fits_node(pool, wire->node) ||
@@ -407,7 +420,7 @@ static enum request_outcome refuse_pool(
 		has_match = true;
 		largest = MAX(largest, get_most_pages(pool) * pool->config.page_size);
 	}
-	size_format(wire->bytes, size);
+	size_format(wire->bytes * get_leases(wire), size);
 	if (has_match)
 		return refuse(requests, head, HPZ_ERR_TOO_LARGE,
 			"%s asked, but no pool that fits may hold more than %s: raise pages or max_pages",
@@ -509,11 +522,14 @@ static void fill_draft(
 	draft->asked = wire->bytes;
 }
 
-/* The reply with everything about a lease; descriptors are in requests->reply already. */
-static enum request_outcome reply_leased(struct requests *requests, const struct hpz_wire_head *head,
-	const struct lease *lease, uint64_t ready, uint64_t zeroed)
+/*
+ * Everything about a lease, at the end of a reply's payload; its descriptors are in the reply already, the
+ * first at that index. Returns the bytes.
+ */
+static size_t put_leased(struct requests *requests, size_t used, const struct lease *lease,
+	size_t first_descriptor, uint64_t ready, uint64_t zeroed)
 {
-	struct hpz_wire_leased *payload = get_payload(requests);
+	struct hpz_wire_leased *payload = (void *)((unsigned char *)get_payload(requests) + used);
 	*payload = (struct hpz_wire_leased){
 		.size = sizeof *payload,
 		.segments = (uint32_t)lease->segment_count,
@@ -526,10 +542,16 @@ static enum request_outcome reply_leased(struct requests *requests, const struct
 	};
 	struct hpz_wire_segment *records = (struct hpz_wire_segment *)(payload + 1);
 	for (size_t i = 0; i < lease->segment_count; i++)
-		report_segment(lease, i, requests->reply.fd_count > 0 ? (int32_t)i : -1, &records[i]);
+		report_segment(lease, i, requests->reply.fd_count > 0 ? (int32_t)(first_descriptor + i) : -1,
+			&records[i]);
+	return sizeof *payload + lease->segment_count * sizeof *records;
+}
+
+static enum request_outcome reply_leased(struct requests *requests, const struct hpz_wire_head *head,
+	const struct lease *lease, uint64_t ready, uint64_t zeroed)
+{
 	requests->reply.lease = lease->id;
-	return finish_reply(
-		requests, head->op, head->id, sizeof *payload + lease->segment_count * sizeof *records);
+	return finish_reply(requests, head->op, head->id, put_leased(requests, 0, lease, 0, ready, zeroed));
 }
 
 static bool lives_with_connection(const struct lease *lease)
@@ -537,14 +559,17 @@ static bool lives_with_connection(const struct lease *lease)
 	return lease->deliver == HPZ_DELIVER_FD && !(lease->flags & HPZ_LEASE_UNBOUND);
 }
 
+/* Its descriptors come behind those that are in the reply. */
 static int deliver(struct requests *requests, struct lease *lease, bool is_new)
 {
-	requests->reply.fd_count = 0;
+	struct request_reply *reply = &requests->reply;
 	if (lease->deliver == HPZ_DELIVER_PATH)
 		return is_new ? handoff_link(requests->handoff, lease) : 0;
-	int r = handoff_open(requests->handoff, lease, is_new, requests->reply.fds);
+	if (reply->fd_count + lease->segment_count > ARRAY_SIZE(reply->fds))
+		return -EMFILE;
+	int r = handoff_open(requests->handoff, lease, is_new, reply->fds + reply->fd_count);
 	if (r == 0)
-		requests->reply.fd_count = lease->segment_count;
+		reply->fd_count += lease->segment_count;
 	return r;
 }
 
@@ -557,11 +582,12 @@ struct attempt {
 	struct request *request; /* NULL: it has just come */
 	struct lease draft;
 	int pidfd;
-	uint64_t pages;
+	uint64_t pages; /* of each lease */
 	/* results */
 	uint64_t ready_pages, zeroed_pages;
 	bool is_held;
-	struct lease *lease;
+	struct lease *leases[PLANNER_PARTS_MAX];
+	size_t lease_count;
 };
 
 static void *get_keeper(struct requests *requests, const struct attempt *attempt)
@@ -631,8 +657,8 @@ static int make_lease(struct requests *requests, struct attempt *attempt, struct
 	return r;
 }
 
-/* Taken and delivered. -EUCLEAN: these were not fit, others may be. */
-static int hand_out(struct requests *requests, struct attempt *attempt, struct pool_segment **segments,
+/* One lease, taken and delivered. -EUCLEAN: these were not fit, others may be. */
+static int hand_out_one(struct requests *requests, struct attempt *attempt, struct pool_segment **segments,
 	const uint64_t *given, size_t count)
 {
 	struct lease *lease;
@@ -650,7 +676,32 @@ static int hand_out(struct requests *requests, struct attempt *attempt, struct p
 	lease->bound = attempt->session;
 	if (segments[count - 1]->pages > given[count - 1])
 		handoff_trim(requests->handoff, segments[count - 1]);
-	attempt->lease = lease;
+	attempt->leases[attempt->lease_count++] = lease;
+	return 0;
+}
+
+/* Nobody has heard of these yet. */
+static void take_back_all(struct requests *requests, struct attempt *attempt)
+{
+	request_close_fds(&requests->reply);
+	while (attempt->lease_count > 0)
+		handoff_return(requests->handoff, attempt->leases[--attempt->lease_count],
+			"others of its bulk could not be handed out");
+}
+
+/* One lease of all segments, or a bulk: of each segment one. All or none. */
+static int hand_out(struct requests *requests, struct attempt *attempt, struct pool_segment **segments,
+	const uint64_t *given, size_t count)
+{
+	size_t leases = get_leases(attempt->wire), each = leases > 1 ? 1 : count;
+	attempt->lease_count = requests->reply.fd_count = 0;
+	for (size_t i = 0; i < leases; i++) {
+		int r = hand_out_one(requests, attempt, segments + i * each, given + i * each, each);
+		if (r == 0)
+			continue;
+		take_back_all(requests, attempt);
+		return r;
+	}
 	return 0;
 }
 
@@ -661,8 +712,8 @@ static int hand_out_kept(struct requests *requests, struct attempt *attempt)
 	uint64_t given[PLANNER_PARTS_MAX];
 	size_t count;
 	void *keeper = get_keeper(requests, attempt);
-	int r = supply_collect(
-		&requests->supply, attempt->pool, keeper, attempt->pages, segments, given, &count);
+	int r = supply_collect(&requests->supply, attempt->pool, keeper, attempt->pages,
+		get_leases(attempt->wire), segments, given, &count);
 	if (r < 0)
 		return r;
 	r = hand_out(requests, attempt, segments, given, count);
@@ -714,19 +765,22 @@ static int find_memory(struct requests *requests, struct attempt *attempt)
 	return r;
 }
 
-/* 0: attempt->lease. -EINPROGRESS: what is kept for it is being read or zeroed; -EAGAIN: there is not enough.
+/* 0: attempt->leases. -EINPROGRESS: what is kept for it is being read or zeroed; -EAGAIN: there is not
+ * enough.
  */
 static int grant(struct requests *requests, struct attempt *attempt)
 {
 	_cleanup_fd_ int pidfd = -1;
+	uint64_t page_size = attempt->pool->config.page_size;
 	attempt->draft = (struct lease){0};
 	fill_draft(attempt->wire, attempt->peer, &attempt->draft);
 	int r = find_owner(requests, attempt->wire, attempt->peer, &attempt->draft, &pidfd);
 	if (r < 0)
 		return r;
 	attempt->pidfd = pidfd;
-	attempt->pages = size_pages(attempt->wire->bytes, attempt->pool->config.page_size);
-	if (!has_quota(requests, attempt->peer, attempt->pages * attempt->pool->config.page_size))
+	attempt->pages = size_pages(attempt->wire->bytes, page_size);
+	if (!has_quota(requests, attempt->peer, get_leases(attempt->wire),
+		    get_pages(attempt->wire, page_size) * page_size))
 		return -EDQUOT;
 	for (int tries = 0; tries < TRIES_MAX; tries++) {
 		r = attempt->is_held ? 0 : find_memory(requests, attempt);
@@ -797,7 +851,7 @@ static enum request_outcome refuse_short(struct requests *requests, const struct
 	count_demand(pool, wire, DEMAND_REFUSED);
 	struct supply_ask ask = make_ask(requests, pool, wire, peer, request);
 	supply_plan(&requests->supply, &ask, &requests->plan);
-	explain_short(requests, pool, wire->bytes);
+	explain_short(requests, pool, wire->bytes * get_leases(wire));
 	return make_error(requests, head->op, head->id, error, 0, requests->text);
 }
 
@@ -848,6 +902,7 @@ static enum request_outcome answer_key(struct requests *requests, struct session
 			"the key belongs to lease %" PRIu64
 			", which is of another size or delivered otherwise",
 			lease->id);
+	requests->reply.fd_count = 0;
 	int r = deliver(requests, lease, false);
 	if (r < 0)
 		return refuse(requests, head, r == -EWOULDBLOCK ? HPZ_ERR_BUSY : HPZ_ERR_INTERNAL,
@@ -857,16 +912,31 @@ static enum request_outcome answer_key(struct requests *requests, struct session
 	return reply_leased(requests, head, lease, lease_get_given(lease), 0);
 }
 
-/* What was clean counts as ready only for who did not have to wait. */
+/*
+ * What was clean counts as ready only for who did not have to wait. Which of a bulk were is not told apart:
+ * the sums are right.
+ */
 static enum request_outcome reply_attempt(struct requests *requests, const struct hpz_wire_head *head,
 	const struct attempt *attempt, bool has_waited)
 {
 	uint64_t page_size = attempt->pool->config.page_size;
 	bool can_zeroed = attempt->peer->capabilities & HPZ_WIRE_CAN_ZEROED;
-	count_demand(
-		attempt->pool, attempt->wire, get_served(attempt->lease, attempt->zeroed_pages, has_waited));
-	return reply_leased(requests, head, attempt->lease, has_waited ? 0 : attempt->ready_pages * page_size,
-		can_zeroed ? attempt->zeroed_pages * page_size : 0);
+	uint64_t ready = has_waited ? 0 : attempt->ready_pages * page_size;
+	uint64_t zeroed = attempt->zeroed_pages * page_size;
+	size_t used = 0, descriptor = 0;
+	for (size_t i = 0; i < attempt->lease_count; i++) {
+		const struct lease *lease = attempt->leases[i];
+		uint64_t its_ready = MIN(ready, lease_get_given(lease));
+		uint64_t its_zeroed = MIN(zeroed, lease_get_given(lease) - its_ready);
+		count_demand(
+			attempt->pool, attempt->wire, get_served(lease, its_zeroed / page_size, has_waited));
+		used += put_leased(requests, used, lease, descriptor, its_ready, can_zeroed ? its_zeroed : 0);
+		descriptor += lease->segment_count;
+		ready -= its_ready;
+		zeroed -= its_zeroed;
+	}
+	requests->reply.lease = attempt->leases[0]->id;
+	return finish_reply(requests, head->op, head->id, used);
 }
 
 static enum request_outcome let_wait(struct requests *requests, const struct hpz_wire_head *head,
@@ -1075,12 +1145,13 @@ static void plan_lease(struct requests *requests, struct pool *pool, const struc
 	if (pool->is_draining) {
 		refuse_plan(planned, HPZ_ERR_DRAINED);
 		snprintf(requests->text, sizeof requests->text, "pool %s is drained", pool->name);
-	} else if (!has_quota(requests, peer, ask.request.pages * pool->config.page_size)) {
+	} else if (!has_quota(requests, peer, ask.request.leases,
+			   get_pages(wire, pool->config.page_size) * pool->config.page_size)) {
 		refuse_plan(planned, HPZ_ERR_QUOTA);
 	} else if (requests->plan.kind == PLANNER_WAIT) {
 		if (wire->timeout_ms == 0)
 			refuse_plan(planned, HPZ_ERR_NO_MEMORY);
-		explain_short(requests, pool, wire->bytes);
+		explain_short(requests, pool, wire->bytes * get_leases(wire));
 	} else {
 		explain_plan(requests, pool, planned);
 	}
@@ -1211,16 +1282,19 @@ static enum request_outcome handle_ack(struct requests *requests, struct session
 {
 	const struct hpz_wire_ack *wire = payload;
 	struct access_rule rule;
-	struct lease *lease = lease_find(requests->leases, wire->id);
 	request_find_rule(requests, peer, &rule);
-	if (!lease || lease->state != HPZ_STATE_OFFERED || !access_may_touch(&rule, lease->uid))
-		return REQUEST_NO_REPLY;
-	lease_set_state(requests->leases, lease, HPZ_STATE_LEASED);
-	if (lease->bound == session && !lives_with_connection(lease))
-		lease->bound = NULL;
+	for (uint64_t id = wire->id; id < wire->id + MAX(wire->count, 1u); id++) {
+		struct lease *lease = lease_find(requests->leases, id);
+		if (!lease || lease->state != HPZ_STATE_OFFERED || !access_may_touch(&rule, lease->uid))
+			continue;
+		lease_set_state(requests->leases, lease, HPZ_STATE_LEASED);
+		if (lease->bound == session && !lives_with_connection(lease))
+			lease->bound = NULL;
+	}
 	return REQUEST_NO_REPLY;
 }
 
+/* Of a bulk the first: the others are bound to the session, which is closed next. */
 void request_take_back(struct requests *requests, uint64_t id)
 {
 	struct lease *lease = lease_find(requests->leases, id);

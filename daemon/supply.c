@@ -328,8 +328,8 @@ static int grow(struct supply *supply, const struct supply_ask *ask, const struc
 	int r = unlink_victims(pool, false, plan->dirty, plan->dirty_count);
 	if (r == 0)
 		r = unlink_victims(pool, true, plan->clean, plan->clean_count);
-	if (r == 0)
-		r = extend(supply, ask, base, plan->grown_pages);
+	for (size_t i = 0; r == 0 && i < plan->grown_count; i++)
+		r = extend(supply, ask, i == 0 ? base : NULL, plan->grown_pages);
 	if (r == 0)
 		tell(pool, plan);
 	return r;
@@ -360,7 +360,20 @@ static bool is_growing(const struct supply *supply, const void *keeper)
 	return false;
 }
 
-int supply_collect(struct supply *supply, struct pool *pool, void *keeper, uint64_t pages,
+/* What of each segment is given. False: it is not enough, or more than is needed. */
+static bool share_out(struct pool_segment *const *segments, size_t count, uint64_t pages, size_t leases,
+	uint64_t *ret_given)
+{
+	for (size_t i = 0; i < count; i++) {
+		ret_given[i] = MIN(pages, segments[i]->pages);
+		if (ret_given[i] == 0 || (leases > 1 && ret_given[i] < pages))
+			return false;
+		pages -= leases > 1 ? 0 : ret_given[i];
+	}
+	return leases > 1 ? count == leases : pages == 0;
+}
+
+int supply_collect(struct supply *supply, struct pool *pool, void *keeper, uint64_t pages, size_t leases,
 	struct pool_segment *ret_segments[PLANNER_PARTS_MAX], uint64_t ret_given[PLANNER_PARTS_MAX],
 	size_t *ret_count)
 {
@@ -371,14 +384,8 @@ int supply_collect(struct supply *supply, struct pool *pool, void *keeper, uint6
 		if (ret_segments[i]->is_busy)
 			return -EINPROGRESS;
 	}
-	bool is_needless = false;
-	for (size_t i = 0; i < count; i++) {
-		ret_given[i] = MIN(pages, ret_segments[i]->pages);
-		pages -= ret_given[i];
-		is_needless = is_needless || ret_given[i] == 0;
-	}
 	*ret_count = count;
-	if (pages == 0 && !is_needless)
+	if (share_out(ret_segments, count, pages, leases, ret_given))
 		return 0;
 	supply_drop(supply, pool, keeper);
 	return -EAGAIN;

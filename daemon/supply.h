@@ -56,10 +56,11 @@ void supply_plan(struct supply *supply, const struct supply_ask *ask, struct pla
 int supply_take(struct supply *supply, const struct supply_ask *ask, const struct planner_plan *plan);
 
 /*
- * What is kept for somebody, in order, with the pages to be given of each. 0; -EINPROGRESS: not ready yet;
+ * What is kept for somebody, in order, with the pages to be given of each: together `pages`, or with `leases`
+ * of more than one so many segments of `pages` each. 0; -EINPROGRESS: not ready yet;
  * -EAGAIN: it is not enough (any more), and nothing is kept now.
  */
-int supply_collect(struct supply *supply, struct pool *pool, void *keeper, uint64_t pages,
+int supply_collect(struct supply *supply, struct pool *pool, void *keeper, uint64_t pages, size_t leases,
 	struct pool_segment *ret_segments[PLANNER_PARTS_MAX], uint64_t ret_given[PLANNER_PARTS_MAX],
 	size_t *ret_count);
 

@@ -16,11 +16,9 @@
 
 /* ---- the reply ---- */
 
-/* Gives each segment its descriptor; all of them must find a segment. */
+/* Gives each segment its descriptor. */
 static bool api_take_fds(struct hpz_lease *lease, const int32_t *descriptors, struct api_reply *reply)
 {
-	size_t taken = 0;
-
 	for (size_t i = 0; i < lease->segment_count; i++) {
 		int32_t index = descriptors[i];
 		if (lease->deliver == HPZ_DELIVER_PATH) {
@@ -31,9 +29,18 @@ static bool api_take_fds(struct hpz_lease *lease, const int32_t *descriptors, st
 		if (index < 0 || (size_t)index >= reply->fd_count || reply->fds[index] < 0)
 			return false;
 		lease->segments[i].fd = steal_fd(&reply->fds[index]);
-		taken++;
 	}
-	return taken == reply->fd_count;
+	return true;
+}
+
+/* The reply is read: every descriptor is somebody's, and nothing follows. */
+static bool api_is_used_up(const struct api_reply *reply)
+{
+	for (size_t i = 0; i < reply->fd_count; i++) {
+		if (reply->fds[i] >= 0)
+			return false;
+	}
+	return reply->payload.left == 0;
 }
 
 /* Descriptors and paths are never mixed, and the segments make up what is given. */
@@ -87,8 +94,7 @@ static struct hpz_lease *api_read_lease(const struct hpz_wire_leased *leased, st
 		lease->segments[i].fd = -1;
 		good = api_read_segment(&reply->payload, &lease->segments[i], &descriptors[i]);
 	}
-	if (!good || reply->payload.left || !api_check_segments(lease) ||
-		!api_take_fds(lease, descriptors, reply)) {
+	if (!good || !api_check_segments(lease) || !api_take_fds(lease, descriptors, reply)) {
 		hpz_lease_free(lease);
 		errno = 0;
 		return NULL;
@@ -96,25 +102,25 @@ static struct hpz_lease *api_read_lease(const struct hpz_wire_leased *leased, st
 	return lease;
 }
 
-/* Tells hpzd that the lease has arrived; until then it is only offered, and ends with the connection. */
-static int api_acknowledge(struct hpz *hpz, uint64_t id)
+/* Tells hpzd that they have arrived; until then they are only offered, and end with the connection. */
+static int api_acknowledge(struct hpz *hpz, uint64_t id, size_t count)
 {
-	struct hpz_wire_ack ack = {.size = sizeof(ack), .id = id};
+	struct hpz_wire_ack ack = {.size = sizeof(ack), .id = id, .count = count > 1 ? (uint32_t)count : 0};
 	uint64_t request_id;
 
 	return api_send(hpz, HPZ_OP_ACK, &ack, sizeof(ack), &request_id);
 }
 
 /*
- * The descriptors were sent and the kernel kept them back. A new lease is given back, so that nobody waits
+ * The descriptors were sent and the kernel kept them back. New leases are given back, so that nobody waits
  * for memory that nobody has; an adopted one is somebody's and stays.
  */
-static int api_fail_withheld(struct hpz *hpz, uint16_t op, uint64_t id)
+static int api_fail_withheld(struct hpz *hpz, uint16_t op, uint64_t id, size_t count)
 {
-	int error = api_acknowledge(hpz, id);
+	int error = api_acknowledge(hpz, id, count);
 
-	if (!error && op == HPZ_OP_LEASE)
-		error = hpz_release(hpz, id, 0, 0);
+	for (size_t i = 0; !error && op == HPZ_OP_LEASE && i < count; i++)
+		error = hpz_release(hpz, id + i, 0, 0);
 	if (error == HPZ_ERR_LOST)
 		return error;
 	return api_fail(hpz, HPZ_ERR_WITHHELD,
@@ -122,33 +128,54 @@ static int api_fail_withheld(struct hpz *hpz, uint16_t op, uint64_t id)
 		error || op != HPZ_OP_LEASE ? "" : "; the lease was given back");
 }
 
-/* LEASE and ADOPT are answered alike. */
-static int api_call_lease(struct hpz *hpz, uint16_t op, const void *payload, size_t size, int64_t waits_ms,
-	int64_t deliver, uint64_t least_bytes, struct hpz_lease **ret_lease)
+/* What a reply must be like. */
+struct api_expected {
+	int64_t deliver; /* -1: either */
+	uint64_t least_bytes;
+	size_t count;
+};
+
+/* The ids of a bulk follow one another. */
+static int api_read_leases(struct hpz *hpz, uint16_t op, const struct api_expected *expected,
+	struct api_reply *reply, struct hpz_lease **leases)
 {
-	_cleanup_api_reply_ struct api_reply reply = {0};
 	struct hpz_wire_leased leased;
 
-	int error = api_call(hpz, op, payload, size, waits_ms, &reply);
-	if (error)
-		return error;
-	if (!api_read(&reply.payload, &leased, sizeof(leased)) || !api_check_leased(&leased) ||
-		leased.given < least_bytes || (deliver >= 0 && leased.deliver != deliver))
-		return api_fail_protocol(hpz, "a lease that was not asked for");
-	if (reply.is_withheld)
-		return api_fail_withheld(hpz, op, leased.id);
-
-	struct hpz_lease *lease = api_read_lease(&leased, &reply);
-	if (!lease)
-		return errno ? api_fail_system(hpz, "no memory for the lease")
-			     : api_fail_protocol(hpz, "a malformed lease");
-	error = api_acknowledge(hpz, lease->id);
-	if (error) {
-		hpz_lease_free(lease);
-		return error;
+	for (size_t i = 0; i < expected->count; i++) {
+		if (!api_read(&reply->payload, &leased, sizeof(leased)) || !api_check_leased(&leased) ||
+			leased.given < expected->least_bytes ||
+			(expected->deliver >= 0 && leased.deliver != expected->deliver) ||
+			(i > 0 && leased.id != leases[0]->id + i))
+			return api_fail_protocol(hpz, "a lease that was not asked for");
+		if (reply->is_withheld)
+			return api_fail_withheld(hpz, op, leased.id, expected->count);
+		leases[i] = api_read_lease(&leased, reply);
+		if (!leases[i])
+			return errno ? api_fail_system(hpz, "no memory for the lease")
+				     : api_fail_protocol(hpz, "a malformed lease");
 	}
-	*ret_lease = lease;
-	return HPZ_OK;
+	return api_is_used_up(reply) ? HPZ_OK : api_fail_protocol(hpz, "more than the leases");
+}
+
+/* LEASE and ADOPT are answered alike. On failure ret_leases is untouched. */
+static int api_call_leases(struct hpz *hpz, uint16_t op, const void *payload, size_t size, int64_t waits_ms,
+	const struct api_expected *expected, struct hpz_lease **ret_leases)
+{
+	_cleanup_api_reply_ struct api_reply reply = {0};
+	struct hpz_lease *leases[HPZ_WIRE_MAX_FDS] = {NULL};
+
+	int error = api_call(hpz, op, payload, size, waits_ms, &reply);
+	if (!error)
+		error = api_read_leases(hpz, op, expected, &reply, leases);
+	if (!error)
+		error = api_acknowledge(hpz, leases[0]->id, expected->count);
+	for (size_t i = 0; i < expected->count; i++) {
+		if (error)
+			hpz_lease_free(leases[i]);
+		else
+			ret_leases[i] = leases[i];
+	}
+	return error;
 }
 
 /* ---- requests ---- */
@@ -175,8 +202,8 @@ static int api_fail_struct(struct hpz *hpz, int error)
 					   " does not know");
 }
 
-static int api_set_lease(
-	struct hpz *hpz, const struct hpz_lease_request *request, struct hpz_wire_lease *ret_wire)
+static int api_set_lease(struct hpz *hpz, const struct hpz_lease_request *request, uint32_t count,
+	struct hpz_wire_lease *ret_wire)
 {
 	struct hpz_wire_lease wire = {
 		.size = sizeof(wire),
@@ -192,6 +219,7 @@ static int api_set_lease(
 		.owner_pid = request->owner_pid,
 		.open_timeout_ms = request->open_timeout_ms,
 		.priority = request->priority,
+		.count = count,
 	};
 	const char *why;
 
@@ -207,7 +235,21 @@ static int api_set_lease(
 	return HPZ_OK;
 }
 
-int hpz_lease(struct hpz *hpz, const struct hpz_lease_request *request, struct hpz_lease **ret_lease)
+/* How long hpzd may take over it: as long as it may wait, and while it zeroes. */
+static int64_t api_get_patience(const struct hpz_wire_lease *wire)
+{
+	uint64_t bytes = wire->bytes * MAX(wire->count, 1u);
+	int64_t waits_ms = wire->timeout_ms;
+
+	if (waits_ms != HPZ_FOREVER &&
+		__builtin_add_overflow(waits_ms, (int64_t)(bytes >> API_ZERO_SHIFT) * API_ZERO_MS, &waits_ms))
+		waits_ms = INT64_MAX;
+	return waits_ms;
+}
+
+/* count 0: one, asked for as before there were bulks. */
+static int api_lease(struct hpz *hpz, const struct hpz_lease_request *request, uint32_t count,
+	struct hpz_lease **ret_leases)
 {
 	struct hpz_lease_request known;
 	struct hpz_wire_lease wire;
@@ -215,20 +257,33 @@ int hpz_lease(struct hpz *hpz, const struct hpz_lease_request *request, struct h
 	int error = api_begin_call(hpz);
 	if (error)
 		return error;
-	if (!ret_lease)
+	if (!ret_leases)
 		return api_fail(hpz, HPZ_ERR_INVALID, "there is no place for the lease");
 	error = api_get_struct(request, &known, sizeof(known), API_LEASE_FIRST);
 	if (error)
 		return api_fail_struct(hpz, error);
-	error = api_set_lease(hpz, &known, &wire);
+	error = api_set_lease(hpz, &known, count, &wire);
 	if (error)
 		return error;
-	int64_t waits_ms = wire.timeout_ms;
-	int64_t zeroing_ms = (int64_t)(wire.bytes >> API_ZERO_SHIFT) * API_ZERO_MS;
-	if (waits_ms != HPZ_FOREVER && __builtin_add_overflow(waits_ms, zeroing_ms, &waits_ms))
-		waits_ms = INT64_MAX;
-	return api_call_lease(
-		hpz, HPZ_OP_LEASE, &wire, sizeof(wire), waits_ms, wire.deliver, wire.bytes, ret_lease);
+	struct api_expected expected = {wire.deliver, wire.bytes, MAX(count, 1u)};
+	return api_call_leases(
+		hpz, HPZ_OP_LEASE, &wire, sizeof(wire), api_get_patience(&wire), &expected, ret_leases);
+}
+
+int hpz_lease(struct hpz *hpz, const struct hpz_lease_request *request, struct hpz_lease **ret_lease)
+{
+	return api_lease(hpz, request, 0, ret_lease);
+}
+
+int hpz_lease_many(struct hpz *hpz, const struct hpz_lease_request *request, size_t count,
+	struct hpz_lease *ret_leases[])
+{
+	int error = api_begin_call(hpz);
+	if (error)
+		return error;
+	if (count == 0 || count > HPZ_MANY_MAX)
+		return api_fail(hpz, HPZ_ERR_INVALID, "1 to %u leases at once", HPZ_MANY_MAX);
+	return api_lease(hpz, request, (uint32_t)count, ret_leases);
 }
 
 /* ---- what a lease would get ---- */
@@ -261,7 +316,7 @@ int hpz_plan(struct hpz *hpz, const struct hpz_lease_request *request, struct hp
 	error = api_get_struct(request, &known, sizeof(known), API_LEASE_FIRST);
 	if (error)
 		return api_fail_struct(hpz, error);
-	error = api_set_lease(hpz, &known, &wire);
+	error = api_set_lease(hpz, &known, 0, &wire);
 	if (!error)
 		error = api_call(hpz, HPZ_OP_PLAN, &wire, sizeof(wire), 0, &reply);
 	if (error)
@@ -308,7 +363,8 @@ int hpz_adopt(
 	error = proto_check_adopt(&wire, &why);
 	if (error)
 		return api_fail(hpz, error, "%s", why);
-	return api_call_lease(hpz, HPZ_OP_ADOPT, &wire, sizeof(wire), 0, -1, 0, ret_lease);
+	struct api_expected expected = {-1, 0, 1};
+	return api_call_leases(hpz, HPZ_OP_ADOPT, &wire, sizeof(wire), 0, &expected, ret_lease);
 }
 
 int hpz_release(struct hpz *hpz, uint64_t id, unsigned flags, int64_t timeout_ms)

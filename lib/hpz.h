@@ -164,6 +164,17 @@ struct hpz_lease_request {
 HPZ_PUBLIC int hpz_lease(
 	struct hpz *hpz, const struct hpz_lease_request *request, struct hpz_lease **ret_lease);
 
+#define HPZ_MANY_MAX 253u
+
+/*
+ * The same for `count` leases of this kind in one exchange, 1 to HPZ_MANY_MAX: all of them or none. Each has
+ * one segment, so HPZ_LEASE_SEGMENTS is refused, as is a key, which is one lease's. `ready` and `zeroed` add
+ * up over all of them; which lease had which is not told. The caller owns every ret_leases[i]. Errors: as
+ * hpz_lease(), and UNSUPPORTED (an older hpzd). Since 0.1.
+ */
+HPZ_PUBLIC int hpz_lease_many(struct hpz *hpz, const struct hpz_lease_request *request, size_t count,
+	struct hpz_lease *ret_leases[]);
+
 /* Frees the handle, closes its descriptors and unmaps what hpz_map() mapped. The lease itself goes on. */
 HPZ_PUBLIC void hpz_lease_free(struct hpz_lease *lease);
 

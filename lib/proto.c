@@ -216,8 +216,22 @@ static int proto_check_lease_path(const struct hpz_wire_lease *lease, const char
 
 static bool proto_is_lease_reserved_used(const struct hpz_wire_lease *lease)
 {
-	return lease->reserved || lease->reserved2 || lease->count || lease->ttl_ms || lease->reservation ||
-	       lease->policy || lease->cells || lease->node_mask;
+	return lease->reserved || lease->reserved2 || lease->ttl_ms || lease->reservation || lease->policy ||
+	       lease->cells || lease->node_mask;
+}
+
+static int proto_check_bulk(const struct hpz_wire_lease *lease, const char **ret_why)
+{
+	if (lease->count > HPZ_WIRE_MAX_FDS)
+		return proto_refuse(
+			HPZ_ERR_INVALID, "more leases at once than a message carries, 253", ret_why);
+	if (lease->count > 0 && lease->bytes > (uint64_t)INT64_MAX / lease->count)
+		return proto_refuse(HPZ_ERR_TOO_LARGE, "nothing can be that large", ret_why);
+	if (lease->count > 0 && lease->key[0])
+		return proto_refuse(HPZ_ERR_INVALID, "a key is one lease's, not a bulk's", ret_why);
+	if (lease->count > 0 && (lease->flags & HPZ_LEASE_SEGMENTS))
+		return proto_refuse(HPZ_ERR_INVALID, "each lease of a bulk has one segment", ret_why);
+	return HPZ_OK;
 }
 
 int proto_check_lease(const struct hpz_wire_lease *lease, const char **ret_why)
@@ -246,6 +260,8 @@ int proto_check_lease(const struct hpz_wire_lease *lease, const char **ret_why)
 		return proto_refuse(
 			HPZ_ERR_INVALID, "the key is not UTF-8 without control characters", ret_why);
 	int r = proto_check_timeout(lease->timeout_ms, ret_why);
+	if (!r)
+		r = proto_check_bulk(lease, ret_why);
 	if (r)
 		return r;
 	return lease->deliver == HPZ_DELIVER_FD ? proto_check_lease_fd(lease, ret_why)
@@ -337,7 +353,9 @@ int proto_check_check(const struct hpz_wire_check *check, const char **ret_why)
 
 int proto_check_ack(const struct hpz_wire_ack *ack, const char **ret_why)
 {
-	return ack->reserved ? proto_refuse_reserved(ret_why) : proto_check_id(ack->id, ret_why);
+	if (ack->count > HPZ_WIRE_MAX_FDS)
+		return proto_refuse(HPZ_ERR_INVALID, "no reply has so many leases", ret_why);
+	return proto_check_id(ack->id, ret_why);
 }
 
 int proto_check_empty(const struct hpz_wire_empty *empty, const char **ret_why)

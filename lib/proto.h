@@ -31,6 +31,11 @@
  * for descriptors on this connection is refused with BUSY: one unread descriptor message per connection is
  * the most there is. A client that sends descriptors is disconnected.
  *
+ * A LEASE with a count asks for so many leases of the same kind, each of one segment: all of them or none.
+ * The reply has one struct hpz_wire_leased for each, with its segment behind it; their ids follow one
+ * another, and one ACK with the first id and the count confirms them all. From then on each is a lease like
+ * any other.
+ *
  * CHECK with cursor 0 compares the books with the disk and the kernel and answers when that is done; its
  * findings come in pages as those of LIST do: a cursor asks for the next page of what that check found, and
  * is INVALID once a later check has begun.
@@ -174,7 +179,7 @@ struct hpz_wire_lease {
 	char label[HPZ_WIRE_LABEL];
 	char key[HPZ_WIRE_KEY];
 	/* the following: zero until used */
-	uint32_t count;   /* bulk */
+	uint32_t count;   /* a bulk of so many leases, at most HPZ_WIRE_MAX_FDS; 0: one */
 	int32_t priority; /* among those that wait for a pool's memory: the higher, the sooner */
 	uint64_t ttl_ms;
 	uint64_t reservation;
@@ -184,7 +189,9 @@ struct hpz_wire_lease {
 };
 static_assert(sizeof(struct hpz_wire_lease) == 376, "wire");
 
-/* Reply to LEASE and ADOPT; `segments` records of struct hpz_wire_segment follow. */
+/* Reply to LEASE and ADOPT; `segments` records of struct hpz_wire_segment follow. Of a bulk there are
+ * several.
+ */
 struct hpz_wire_leased {
 	uint32_t size;
 	uint32_t segments;
@@ -223,7 +230,7 @@ static_assert(sizeof(struct hpz_wire_segment) == 296, "wire");
 
 struct hpz_wire_ack {
 	uint32_t size;
-	uint32_t reserved;
+	uint32_t count; /* a bulk: so many, from this id on; 0: one */
 	uint64_t id;
 };
 static_assert(sizeof(struct hpz_wire_ack) == 16, "wire");

@@ -187,7 +187,7 @@ static void test_quota(void **state)
 	for (size_t i = 0; i < ARRAY_SIZE(table); i++) {
 		struct access_rule rule = find(&config, table[i].uid, table[i].gid, 0);
 		struct access_usage usage = {table[i].bytes, table[i].leases};
-		enum access_limit limit = access_check_quota(&rule, &usage, table[i].more);
+		enum access_limit limit = access_check_quota(&rule, &usage, 1, table[i].more);
 		if (limit != table[i].limit)
 			fail_msg("row %zu: %d", i, limit);
 	}

@@ -1111,6 +1111,152 @@ static void test_smaller_lease(void **state)
 	fake_join(&fake);
 }
 
+/* ---- many at once ---- */
+
+struct bulk_script {
+	struct {
+		struct hpz_wire_leased leased;
+		struct hpz_wire_segment segment;
+	} leases[3];
+	int fds[3];
+	size_t count; /* of those sent */
+	bool is_refused;
+	struct hpz_wire_lease request;
+};
+
+static void serve_bulk(struct fake *fake, void *data)
+{
+	struct bulk_script *script = data;
+	struct hpz_wire_ack ack;
+
+	fake_accept(fake);
+	fake_expect(fake, HPZ_OP_LEASE, &script->request, sizeof(script->request));
+	fake_reply(fake, HPZ_OP_LEASE, 0, script->leases, script->count * sizeof(script->leases[0]),
+		script->fds, script->count);
+	if (script->is_refused) {
+		fake_expect_end(fake);
+		return;
+	}
+	fake_expect(fake, HPZ_OP_ACK, &ack, sizeof(ack));
+	if (ack.id != FAKE_LEASE_ID || ack.count != 3)
+		fake_fail(fake, "the ACK is not for all three");
+	fake_expect_end(fake);
+}
+
+static struct bulk_script make_bulk(int file)
+{
+	struct bulk_script script = {.count = 3, .fds = {file, file, file}};
+
+	for (size_t i = 0; i < 3; i++) {
+		script.leases[i].leased = (struct hpz_wire_leased){.size = sizeof(script.leases[i].leased),
+			.segments = 1,
+			.id = FAKE_LEASE_ID + i,
+			.asked = PAGE,
+			.given = PAGE,
+			.ready = PAGE};
+		script.leases[i].segment = (struct hpz_wire_segment){.size = sizeof(script.leases[i].segment),
+			.record = HPZ_RECORD_SEGMENT,
+			.page_size = PAGE,
+			.bytes = PAGE,
+			.generation = 1,
+			.descriptor = (int32_t)i};
+	}
+	return script;
+}
+
+static int ask_bulk(struct bulk_script *script, struct hpz_lease *leases[3])
+{
+	struct hpz_lease_request request = HPZ_LEASE_REQUEST_INIT;
+	struct fake fake;
+	struct hpz *hpz;
+
+	fake_start(&fake, serve_bulk, script);
+	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
+	request.size = PAGE;
+	int error = hpz_lease_many(hpz, &request, 3, leases);
+	hpz_close(hpz);
+	fake_join(&fake);
+	return error;
+}
+
+static void test_lease_many(void **state)
+{
+	_cleanup_fd_ int file = make_file();
+	struct bulk_script script = make_bulk(file);
+	struct hpz_segment segment = {.struct_size = sizeof(segment)};
+	struct hpz_lease *leases[3] = {NULL};
+	unsigned before = fake_count_fds();
+
+	assert_int_equal(ask_bulk(&script, leases), HPZ_OK);
+	assert_int_equal(script.request.count, 3);
+	for (size_t i = 0; i < 3; i++) {
+		assert_int_equal(hpz_lease_get_id(leases[i]), FAKE_LEASE_ID + i);
+		assert_int_equal(hpz_lease_get_segment(leases[i], 0, &segment), HPZ_OK);
+		assert_int_equal(fcntl(segment.fd, F_GETFD), FD_CLOEXEC);
+		hpz_lease_free(leases[i]);
+	}
+	assert_int_equal(fake_count_fds(), before);
+}
+
+/* A bulk that is not the one that was asked for: nothing of it is kept. */
+static void test_wrong_bulk(void **state)
+{
+	_cleanup_fd_ int file = make_file();
+	struct hpz_lease *leases[3] = {NULL};
+	unsigned before = fake_count_fds();
+
+	for (unsigned wrong = 0; wrong < 6; wrong++) {
+		struct bulk_script script = make_bulk(file);
+		script.is_refused = true;
+		switch (wrong) {
+		case 0: /* one is missing */
+			script.count = 2;
+			break;
+		case 1: /* ids with a gap could not be confirmed together */
+			script.leases[2].leased.id++;
+			break;
+		case 2: /* one descriptor twice, so that another is nobody's */
+			script.leases[2].segment.descriptor = 1;
+			break;
+		case 3:
+			script.leases[1].leased.given--;
+			break;
+		case 4: /* the segments of the first are those of the second */
+			script.leases[0].leased.segments = 2;
+			break;
+		case 5:
+			script.leases[1].leased.deliver = HPZ_DELIVER_PATH;
+			break;
+		}
+		assert_int_equal(ask_bulk(&script, leases), HPZ_ERR_PROTOCOL);
+		assert_true(!leases[0] && !leases[1] && !leases[2]);
+		assert_int_equal(fake_count_fds(), before);
+	}
+}
+
+static void test_many_too_many(void **state)
+{
+	struct hpz_lease_request request = HPZ_LEASE_REQUEST_INIT;
+	struct hpz_lease *leases[1] = {NULL};
+	struct fake fake;
+	struct hpz *hpz;
+
+	fake_start(&fake, serve_hello, NULL);
+	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
+	request.size = PAGE;
+	assert_int_equal(hpz_lease_many(hpz, &request, 0, leases), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_lease_many(hpz, &request, HPZ_MANY_MAX + 1, leases), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_lease_many(hpz, &request, SIZE_MAX, leases), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_lease_many(hpz, &request, 1, NULL), HPZ_ERR_INVALID);
+	request.key = "k";
+	assert_int_equal(hpz_lease_many(hpz, &request, 2, leases), HPZ_ERR_INVALID);
+	request.key = NULL;
+	request.flags = HPZ_LEASE_SEGMENTS;
+	assert_int_equal(hpz_lease_many(hpz, &request, 2, leases), HPZ_ERR_INVALID);
+	hpz_close(hpz);
+	fake_join(&fake);
+}
+
 /* ---- withheld descriptors: the kernel passes on fewer than the peer says it sent ---- */
 
 struct withheld_script {
@@ -2305,6 +2451,9 @@ int main(void)
 		cmocka_unit_test(test_spoiled_leases),
 		cmocka_unit_test(test_lease_of_every_length),
 		cmocka_unit_test(test_smaller_lease),
+		cmocka_unit_test(test_lease_many),
+		cmocka_unit_test(test_wrong_bulk),
+		cmocka_unit_test(test_many_too_many),
 		cmocka_unit_test(test_withheld),
 		cmocka_unit_test(test_release_answers),
 		cmocka_unit_test(test_empty_answers),

@@ -79,6 +79,24 @@ static const struct plan_case plan_cases[] = {
 	{"what is coming counts for them", {{1, 1}, {8, 0, 0, 1}}, {QUEUE(8, 8)}, {1}, {PLANNER_EXACT, .takes = {{1, 1}}, .ready_pages = 1}},
 	{"so do free pages", {{1, 1}}, {QUEUE(8, 8), KERNEL(8, 8)}, {1}, {PLANNER_EXACT, .takes = {{1, 1}}, .ready_pages = 1}},
 	{"of which the pool may have so many", {{1, 1}}, {QUEUE(8, 8), KERNEL(8, 7)}, {1}, {PLANNER_WAIT, PLANNER_QUEUE}},
+	/* bulk: {pages, parts, patience, leases} */
+	{"a bulk", {{4, 3}, {8, 1}}, {0}, {4, 1, false, 3}, {PLANNER_SEVERAL, .takes = {{4, 3}}, .ready_pages = 12, .parts = 3}},
+	{"of segments that are long enough", {{1, 9}, {4, 1}, {5, 1}, {8, 1}}, {0}, {4, 1, false, 3},
+		{PLANNER_SEVERAL, .takes = {{4, 1}, {5, 1}, {8, 1}}, .ready_pages = 12, .parts = 3}},
+	{"new ones for the rest of a bulk", {{4, 1}}, {KERNEL(8, 8)}, {4, 1, false, 3},
+		{PLANNER_SEVERAL, .takes = {{4, 1}}, .grown_pages = 4, .ready_pages = 4, .zeroed_pages = 8, .parts = 3}},
+	{"their pages from those that are too short", {{1, 3, 1, 1}, {4, 1}}, {KERNEL(5, PLENTY)}, {4, 1, false, 3},
+		{PLANNER_SEVERAL, .takes = {{4, 1}}, .dirty = {{1, 1}}, .clean = {{1, 2}}, .grown_pages = 4, .ready_pages = 4, .zeroed_pages = 8, .parts = 3}},
+	{"a bulk is whole or not at all", {{4, 2}}, {KERNEL(3, PLENTY)}, {4, 1, false, 3}, {PLANNER_WAIT, PLANNER_SHORT, .lacking_pages = 1}},
+	{"the pool has no room for a bulk", {{4, 2}}, {KERNEL(PLENTY, 3)}, {4, 1, false, 3}, {PLANNER_WAIT, PLANNER_LID, .lacking_pages = 1}},
+	{"no memory may be touched for a bulk", {{4, 2}}, {0}, {4, 1, false, 3}, {PLANNER_WAIT, PLANNER_BUSY}},
+	{"a patient bulk", {{4, 1, 0, 1}, {6, 0, 0, 1}}, {KERNEL(PLENTY, PLENTY)}, {4, 1, true, 3}, {PLANNER_WAIT, PLANNER_COMING}},
+	{"but all it lacks must be coming", {{4, 1, 0, 1}}, {KERNEL(PLENTY, PLENTY)}, {4, 1, true, 3},
+		{PLANNER_SEVERAL, .takes = {{4, 1}}, .grown_pages = 4, .ready_pages = 4, .zeroed_pages = 8, .parts = 3}},
+	{"a bulk passes nobody", {{1, 4}}, {QUEUE(8, 8), .may_pass = true}, {1, 1, false, 2}, {PLANNER_WAIT, PLANNER_QUEUE}},
+	{"unless enough is left", {{1, 10}}, {QUEUE(8, 8), .may_pass = true}, {1, 1, false, 2},
+		{PLANNER_SEVERAL, .takes = {{1, 2}}, .ready_pages = 2, .parts = 2}},
+	{"for all of it", {{1, 9}}, {QUEUE(8, 8), .may_pass = true}, {1, 1, false, 2}, {PLANNER_WAIT, PLANNER_QUEUE}},
 };
 /* clang-format on */
 
@@ -180,6 +198,15 @@ static void make_world(struct world *world, uint64_t seed)
 		.parts_max = dice_chance(dice, 50) ? 1 : dice_between(dice, 1, PLANNER_PARTS_MAX),
 		.is_patient = dice_chance(dice, 30),
 	};
+	if (dice_chance(dice, 25)) {
+		world->request.leases = dice_between(dice, 2, 6);
+		world->request.pages = dice_between(dice, 1, 12);
+	}
+}
+
+static uint64_t count_asked(const struct world *world)
+{
+	return world->request.pages * MAX(world->request.leases, 1);
 }
 
 static bool is_ours(const struct world *world, const struct planner_class *class)
@@ -250,6 +277,28 @@ static void check_taken(const struct world *world, const struct planner_plan *pl
 	CHECK(world, victims == 0 || needed > 0);
 }
 
+/* One segment for each lease, none too short, and a longer one only where no shorter one is left. */
+static void check_bulk(const struct world *world, const struct planner_plan *plan)
+{
+	size_t takes = 0;
+	count_pages(world, plan->takes, plan->take_count);
+	for (size_t i = 0; i < plan->take_count; i++) {
+		CHECK(world, plan->takes[i].segment_pages >= world->request.pages);
+		takes += plan->takes[i].count;
+	}
+	for (size_t i = 0; i < world->input.class_count; i++) {
+		const struct planner_class *class = &world->classes[i];
+		uint64_t taken = count_in(plan->takes, plan->take_count, class->segment_pages);
+		CHECK(world, taken == class->clean || class->segment_pages < world->request.pages ||
+				     plan->grown_count == 0 || !is_ours(world, class));
+	}
+	CHECK(world, plan->kind == PLANNER_SEVERAL && !plan->passes);
+	CHECK(world, plan->parts == world->request.leases && takes + plan->grown_count == plan->parts);
+	CHECK(world, plan->ready_pages == takes * world->request.pages);
+	CHECK(world, plan->zeroed_pages == plan->grown_count * plan->grown_pages);
+	CHECK(world, plan->grown_pages == (plan->grown_count > 0 ? world->request.pages : 0));
+}
+
 /* What the lease is made of is what was asked for, to the page. */
 static void check_parts(const struct world *world, const struct planner_plan *plan)
 {
@@ -257,6 +306,7 @@ static void check_parts(const struct world *world, const struct planner_plan *pl
 	size_t takes = 0;
 	for (size_t i = 0; i < plan->take_count; i++)
 		takes += plan->takes[i].count;
+	CHECK(world, plan->grown_count == (plan->grown_pages > 0));
 	CHECK(world, plan->ready_pages + plan->zeroed_pages == pages);
 	CHECK(world, plan->parts >= 1 && plan->parts <= world->request.parts_max);
 	if (plan->kind == PLANNER_EXTEND) {
@@ -281,7 +331,7 @@ static void check_waiting(const struct world *world, const struct planner_plan *
 	const struct planner_input *input = &world->input;
 	uint64_t clean = 0, dirty = 0,
 		 attainable = input->may_zero ? MIN(input->usable_pages, input->room_pages) : 0;
-	bool is_coming = false;
+	uint64_t coming = 0, whole = 0, asked = count_asked(world);
 	for (size_t i = 0; i < input->class_count; i++) {
 		const struct planner_class *class = &world->classes[i];
 		attainable += (class->clean + class->coming) * class->segment_pages;
@@ -289,9 +339,14 @@ static void check_waiting(const struct world *world, const struct planner_plan *
 			continue;
 		clean += class->clean * class->segment_pages;
 		dirty += class->dirty * class->segment_pages;
-		is_coming = is_coming || (class->coming > 0 && class->segment_pages >= world->request.pages);
+		coming += class->segment_pages >= world->request.pages ? class->coming : 0;
+		whole += class->segment_pages >= world->request.pages
+				 ? class->clean * (class->segment_pages - world->request.pages)
+				 : 0;
 	}
-	bool is_behind = input->ahead_pages > 0 && attainable < input->ahead_pages + world->request.pages;
+	/* What is longer than one of a bulk's is long gives no more than that. */
+	clean -= world->request.leases > 1 ? MIN(clean, whole) : 0;
+	bool is_behind = input->ahead_pages > 0 && attainable < input->ahead_pages + asked;
 	switch (plan->reason) {
 	case PLANNER_NO_REASON:
 		CHECK(world, false);
@@ -303,16 +358,16 @@ static void check_waiting(const struct world *world, const struct planner_plan *
 		CHECK(world, is_behind);
 		break;
 	case PLANNER_COMING:
-		CHECK(world, world->request.is_patient && is_coming);
+		CHECK(world, world->request.is_patient && coming > 0);
 		break;
 	case PLANNER_BUSY:
 		CHECK(world, !input->may_zero);
 		break;
 	case PLANNER_SHORT:
-		CHECK(world, clean + dirty + input->usable_pages < world->request.pages);
+		CHECK(world, clean + dirty + input->usable_pages < asked);
 		break;
 	case PLANNER_LID:
-		CHECK(world, clean + dirty + input->room_pages < world->request.pages);
+		CHECK(world, clean + dirty + input->room_pages < asked);
 		break;
 	}
 	CHECK(world, plan->take_count == 0 && plan->dirty_count == 0 && plan->clean_count == 0);
@@ -339,7 +394,10 @@ static void check_world(uint64_t seed, void *user)
 	CHECK(&world, !world.input.is_draining && plan.reason == PLANNER_NO_REASON);
 	CHECK(&world, plan.zeroed_pages == 0 || world.input.may_zero);
 	CHECK(&world, !plan.passes || (world.input.may_pass && plan.zeroed_pages == 0));
-	check_parts(&world, &plan);
+	if (world.request.leases > 1)
+		check_bulk(&world, &plan);
+	else
+		check_parts(&world, &plan);
 	check_taken(&world, &plan);
 }
 

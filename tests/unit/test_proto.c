@@ -446,7 +446,10 @@ static void check_lease_common(struct hpz_wire_lease good)
 	CHECK(lease, good, key[1], 'k', HPZ_ERR_INVALID);
 	CHECK(lease, good, reserved, 1, HPZ_ERR_UNSUPPORTED);
 	CHECK(lease, good, reserved2, 1, HPZ_ERR_UNSUPPORTED);
-	CHECK(lease, good, count, 1, HPZ_ERR_UNSUPPORTED);
+	CHECK(lease, good, count, 1, HPZ_OK);
+	CHECK(lease, good, count, 253, HPZ_OK);
+	CHECK(lease, good, count, 254, HPZ_ERR_INVALID);
+	CHECK(lease, good, count, UINT32_MAX, HPZ_ERR_INVALID);
 	CHECK(lease, good, priority, -1000, HPZ_OK);
 	CHECK(lease, good, priority, 1000, HPZ_OK);
 	CHECK(lease, good, priority, -1001, HPZ_ERR_INVALID);
@@ -557,7 +560,8 @@ static void test_check_others(void **state)
 	const struct hpz_wire_ack ack = {.size = sizeof(ack), .id = 1};
 	CHECK(ack, ack, id, UINT64_MAX, HPZ_OK);
 	CHECK(ack, ack, id, 0, HPZ_ERR_INVALID);
-	CHECK(ack, ack, reserved, 1, HPZ_ERR_UNSUPPORTED);
+	CHECK(ack, ack, count, 253, HPZ_OK);
+	CHECK(ack, ack, count, 254, HPZ_ERR_INVALID);
 
 	const struct hpz_wire_empty empty = {.size = sizeof(empty)};
 	CHECK(empty, empty, size, sizeof(empty), HPZ_OK);

@@ -990,6 +990,145 @@ static void test_lease_in_several(void **state)
 	assert_int_equal(lease_find(&harness.leases, leased->id)->segments_out, 3);
 }
 
+/* ---- many at once ---- */
+
+static enum request_outcome ask_many(uint64_t pages, uint32_t count, int64_t timeout_ms)
+{
+	struct hpz_wire_lease lease = harness_get_lease(pages, timeout_ms);
+	lease.count = count;
+	return ask_as(SESSION(1), &knower, harness_make(&in, HPZ_OP_LEASE, 3, &lease, sizeof lease));
+}
+
+/* Ids follow one another, each has a file of its own; the first id. */
+static uint64_t expect_bulk(const struct message *message, uint64_t pages, uint32_t count, uint64_t ready)
+{
+	const unsigned char *at = HARNESS_PAYLOAD(message);
+	uint64_t first = 0, sum_ready = 0, sum_zeroed = 0;
+	struct stat st;
+
+	harness_expect_ok(message, HPZ_OP_LEASE, 3);
+	for (uint32_t i = 0; i < count; i++) {
+		const struct hpz_wire_leased *leased = (const void *)at;
+		const struct hpz_wire_segment *segment = (const void *)(leased + 1);
+		first = i ? first : leased->id;
+		assert_true(leased->id == first + i && leased->segments == 1 &&
+			    leased->given == pages * STORE_PAGE && segment->bytes == leased->given);
+		assert_int_equal(stat(segment->path, &st), 0);
+		assert_int_equal(lease_find(&harness.leases, leased->id)->segments[0]->index, 0);
+		sum_ready += leased->ready;
+		sum_zeroed += leased->zeroed;
+		at = (const unsigned char *)(segment + 1);
+	}
+	assert_ptr_equal(at, message->bytes + message->length);
+	assert_int_equal(sum_ready, ready * STORE_PAGE);
+	assert_int_equal(sum_zeroed, (count * pages - ready) * STORE_PAGE);
+	return first;
+}
+
+static void expect_states(uint64_t first, const enum hpz_lease_state *states, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		assert_int_equal(lease_find(&harness.leases, first + i)->state, states[i]);
+}
+
+static void test_bulk(void **state)
+{
+	struct hpz_wire_ack ack = {.size = sizeof ack, .count = 2};
+
+	harness_put_clean(pool, 3, 1);
+	harness_put_clean(pool, 1, 8);
+	assert_int_equal(ask_many(1, 3, 0), REQUEST_REPLIED);
+	ack.id = expect_bulk(&out, 1, 3, 3);
+	assert_int_equal(harness.requests.reply.lease, ack.id);
+	/* Confirmed are those that are; the others end with their connection. */
+	assert_int_equal(ask(harness_make(&in, HPZ_OP_ACK, 4, &ack, sizeof ack)), REQUEST_NO_REPLY);
+	request_cancel_session(&harness.requests, SESSION(1));
+	expect_states(
+		ack.id, (enum hpz_lease_state[]){HPZ_STATE_LEASED, HPZ_STATE_LEASED, HPZ_STATE_RETURNING}, 3);
+	assert_int_equal(pool->segments[SEGMENT_CLEAN], 1);
+}
+
+/* All or none: what is missing is zeroed, or nothing is taken at all. */
+static void test_bulk_is_whole(void **state)
+{
+	harness_put_clean(pool, 1, 1);
+	harness_put_clean(pool, 1, 3);
+	harness_put_clean(pool, 1, 8);
+	crew_set_hold(harness.crew, true);
+	assert_int_equal(ask_many(3, 3, 0), REQUEST_REPLIED);
+	harness_expect_error(&out, HPZ_OP_LEASE, 3, HPZ_ERR_NO_MEMORY);
+	assert_int_equal(pool->segments[SEGMENT_CLEAN], 3);
+	assert_int_equal(harness.leases.count, 0);
+	harness_put_clean(pool, 3, 1);
+	assert_int_equal(ask_many(3, 3, 0), REQUEST_WAITS);
+	harness_release();
+	expect_bulk(wait_reply(1), 3, 3, 6);
+	assert_int_equal(ask_many(5, 3, 0), REQUEST_REPLIED);
+	harness_expect_error(&out, HPZ_OP_LEASE, 3, HPZ_ERR_TOO_LARGE);
+}
+
+/* One waits for all its memory, in the queue like any other. */
+static void test_bulk_waits(void **state)
+{
+	assert_int_equal(ask_many(1, 3, -1), REQUEST_WAITS);
+	harness_put_clean(pool, 2, 1);
+	harness_turn();
+	assert_int_equal(sent.count, 0);
+	assert_int_equal(ask_as(SESSION(2), &root, harness_make_lease(&in, 4, 1, 0)), REQUEST_REPLIED);
+	harness_expect_error(&out, HPZ_OP_LEASE, 4, HPZ_ERR_NO_MEMORY);
+	harness_put_clean(pool, 1, 1);
+	harness_run_until(has_sent, &(size_t){1});
+	harness_expect_ok(&sent.replies[0], HPZ_OP_LEASE, 3);
+	assert_int_equal(harness.leases.count, 3);
+}
+
+/* The last of them vanished from the disk: none is handed out. */
+static void test_bulk_of_what_vanished(void **state)
+{
+	harness_put_clean(pool, 3, 1);
+	struct pool_segment *segments[3];
+	size_t count = 0;
+	POOL_FOR_EACH (pos, pool) {
+		struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
+		LIST_FOR_EACH (at, &class->segments[SEGMENT_CLEAN])
+			segments[count++] = CONTAINER_OF(at, struct pool_segment, link);
+	}
+	char name[SEGMENT_NAME_MAX];
+	assert_int_equal(count, 3);
+	pool_get_segment_name(segments[2], name);
+	assert_int_equal(segment_unlink(&pool->dirs, SEGMENT_CLEAN, name), 0);
+	assert_int_equal(ask_many(1, 3, 0), REQUEST_REPLIED);
+	harness_expect_error(&out, HPZ_OP_LEASE, 3, HPZ_ERR_NO_MEMORY);
+	LIST_FOR_EACH (pos, &harness.leases.leases)
+		assert_int_equal(LEASE_OF(pos)->state, HPZ_STATE_RETURNING);
+	assert_int_equal(harness.leases.count, 2);
+}
+
+static void test_bulk_quota(void **state)
+{
+	struct hpz_wire_lease lease = harness_get_lease(1, 0);
+	struct config_access *section = &harness.config.access[0];
+
+	*section = (struct config_access){.name = "a",
+		.allow = CONFIG_ALLOW_LEASE,
+		.users = {.is_all = true},
+		.quota_bytes = 3 * STORE_PAGE,
+		.quota_leases = 2,
+		.max_connections = CONFIG_NO_LIMIT,
+		.max_requests = CONFIG_NO_LIMIT};
+	harness.config.access_count = 1;
+	harness_put_clean(pool, 4, 1);
+	lease.owner_uid = lease.owner_gid = -1;
+	lease.count = 3;
+	ask_as(SESSION(1), &user, harness_make(&in, HPZ_OP_LEASE, 3, &lease, sizeof lease));
+	assert_non_null(strstr(harness_expect_error(&out, HPZ_OP_LEASE, 3, HPZ_ERR_QUOTA), "quota_leases"));
+	section->quota_leases = 4;
+	lease.count = 4;
+	ask_as(SESSION(1), &user, harness_make(&in, HPZ_OP_LEASE, 3, &lease, sizeof lease));
+	assert_non_null(strstr(harness_expect_error(&out, HPZ_OP_LEASE, 3, HPZ_ERR_QUOTA), "quota_bytes"));
+	assert_int_equal(harness.leases.count, 0);
+}
+
 static void expect_plan(uint64_t pages, uint32_t flags, int64_t timeout_ms, uint32_t kind, uint64_t ready)
 {
 	assert_int_equal(ask_flags(&root, HPZ_OP_PLAN, pages, flags, timeout_ms), REQUEST_REPLIED);
@@ -1252,6 +1391,11 @@ int main(int argc, char **argv)
 		TEST_POOL(test_lease_extended),
 		TEST_POOL(test_extended_for_nobody),
 		TEST_POOL(test_lease_in_several),
+		TEST_POOL(test_bulk),
+		TEST_POOL(test_bulk_is_whole),
+		TEST_POOL(test_bulk_waits),
+		TEST_POOL(test_bulk_of_what_vanished),
+		TEST_POOL(test_bulk_quota),
 		TEST_POOL(test_plan),
 		TEST_POOL(test_passed),
 		TEST_POOL(test_adopt),
