@@ -138,6 +138,8 @@ static int cmd_lease_parse(
 		{"segments", OPTIONS_FLAG, &takes_segments, NULL,
 			"several files will do, where no single one is clean"},
 		{"wait", OPTIONS_SECONDS, &request->timeout_ms, "S", "wait for clean memory; or: forever"},
+		{"reservation", OPTIONS_ID, &request->reservation, "ID",
+			"out of what hpzctl reserve keeps under this id"},
 		{"count", OPTIONS_COUNT, many, "N", "so many leases of this size at once: all or none"},
 		{"priority", OPTIONS_PRIORITY, &request->priority, "N",
 			"wait before those of a lower one (default: 0)"},

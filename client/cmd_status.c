@@ -61,6 +61,7 @@ static void cmd_status_print_pool_json(struct output_json *json, const struct hp
 	output_json_number(json, "verified_pages", pool->verified_pages);
 	output_json_number(json, "verify_hits", pool->verify_hits);
 	output_json_number(json, "sigbus", pool->sigbus);
+	output_json_number(json, "reserved", pool->reserved_pages);
 	output_json_text_or_null(json, "mount", pool->mount);
 	output_json_text_or_null(json, "message", pool->message);
 	output_json_close(json);

@@ -20,6 +20,8 @@ static const char *leases_get_state(uint32_t state)
 		return "ended";
 	case HPZ_STATE_ORPHANED:
 		return "orphaned";
+	case HPZ_STATE_RESERVED:
+		return "reserved";
 	}
 	return "?";
 }
@@ -124,18 +126,33 @@ static void leases_print_orphan_json(struct output_json *json, const struct hpz_
 	output_json_text_or_null(json, "reason", info->reason);
 }
 
-static void leases_print_list_json(
-	struct output_json *json, const struct hpz_lease_list *list, const char *key, bool orphans)
+static void leases_print_reservation_json(struct output_json *json, const struct hpz_lease_info *info)
+{
+	output_json_number(json, "id", info->id);
+	output_json_text(json, "label", info->label);
+	output_json_number(json, "size", info->size);
+	output_json_number(json, "asked", info->asked);
+	output_json_number(json, "uid", info->uid);
+	output_json_number(json, "age_ms", info->age_ms);
+	output_json_number(json, "ttl_ms", info->ttl_ms);
+}
+
+/* `kind`: ORPHANED, RESERVED; anything else: all others. */
+static void leases_print_list_json(struct output_json *json, const struct hpz_lease_list *list,
+	const char *key, enum hpz_lease_state kind)
 {
 	output_json_open_list(json, key);
 	for (size_t i = 0; i < hpz_list_get_count(list); i++) {
 		struct hpz_lease_info info;
 		leases_get(list, i, &info);
-		if ((info.state == HPZ_STATE_ORPHANED) != orphans)
+		bool is_special = info.state == HPZ_STATE_ORPHANED || info.state == HPZ_STATE_RESERVED;
+		if ((is_special ? info.state : HPZ_STATE_LEASED) != kind)
 			continue;
 		output_json_open_object(json, NULL);
-		if (orphans)
+		if (kind == HPZ_STATE_ORPHANED)
 			leases_print_orphan_json(json, &info);
+		else if (kind == HPZ_STATE_RESERVED)
+			leases_print_reservation_json(json, &info);
 		else
 			leases_print_lease_json(json, list, i, &info);
 		output_json_close(json);
@@ -145,8 +162,9 @@ static void leases_print_list_json(
 
 void leases_print_json(struct output_json *json, const struct hpz_lease_list *list)
 {
-	leases_print_list_json(json, list, "leases", false);
-	leases_print_list_json(json, list, "orphans", true);
+	leases_print_list_json(json, list, "leases", HPZ_STATE_LEASED);
+	leases_print_list_json(json, list, "orphans", HPZ_STATE_ORPHANED);
+	leases_print_list_json(json, list, "reservations", HPZ_STATE_RESERVED);
 }
 
 /* ---- tables ---- */
@@ -169,6 +187,8 @@ static void leases_add_owner(struct output_table *table, const struct hpz_lease_
 
 static void leases_print_holders(FILE *file, const struct hpz_lease_list *list)
 {
+	char ttl[OUTPUT_DURATION];
+
 	for (size_t i = 0; i < hpz_list_get_count(list); i++) {
 		struct hpz_lease_info info;
 		leases_get(list, i, &info);
@@ -180,6 +200,9 @@ static void leases_print_holders(FILE *file, const struct hpz_lease_list *list)
 			output_print_text(file, *info.reason ? info.reason : "it is not known how");
 			fputc('\n', file);
 		}
+		if (info.state == HPZ_STATE_RESERVED)
+			fprintf(file, "\n%" PRIu64 " is a reservation, for %s\n", info.id,
+				output_format_duration(info.ttl_ms, ttl));
 		if (info.state != HPZ_STATE_RETURNING)
 			continue;
 		fprintf(file, "\n%" PRIu64 " has ended, and its memory is ", info.id);

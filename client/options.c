@@ -87,6 +87,11 @@ static int options_set_value(const struct options_row *row, const char *text)
 		if (!r)
 			*(int32_t *)row->value = (int32_t)number;
 		return r || number == 0 ? -EINVAL : 0;
+	case OPTIONS_ID:
+		r = options_read_number(text, 10, INT64_MAX, &number);
+		if (!r)
+			*(uint64_t *)row->value = number;
+		return r || number == 0 ? -EINVAL : 0;
 	case OPTIONS_PRIORITY:
 		r = options_read_number(text + (text[0] == '-'), 10, HPZ_PRIORITY_MAX, &number);
 		if (!r)
@@ -118,6 +123,8 @@ static const char *options_describe(enum options_type type)
 		return "the number of a NUMA node, or any";
 	case OPTIONS_PID:
 		return "a process number";
+	case OPTIONS_ID:
+		return "an id";
 	case OPTIONS_PRIORITY:
 		return "a priority from -1000 to 1000";
 	case OPTIONS_MODE:

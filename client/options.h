@@ -10,6 +10,7 @@ enum options_type {
 	OPTIONS_TEXT,             /* const char * */
 	OPTIONS_SIZE,             /* uint64_t, bytes; 0 is refused */
 	OPTIONS_COUNT,            /* uint64_t, from 1 to a million */
+	OPTIONS_ID,               /* uint64_t, not 0 */
 	OPTIONS_SECONDS,          /* int64_t, milliseconds; "forever" is HPZ_FOREVER */
 	OPTIONS_OPTIONAL_SECONDS, /* the same, only as --name=VALUE; without a value HPZ_FOREVER */
 	OPTIONS_NODE,             /* int32_t; "any" is HPZ_NODE_ANY */

@@ -249,6 +249,7 @@ static void on_record(enum journal_type type, const void *payload, size_t bytes,
 	reconcile_read_record(&daemon->reconcile, type, payload, bytes);
 	prover_read_record(daemon->prover, type, payload, bytes);
 	orphan_read_record(handoff_get_orphans(daemon->handoff), type, payload, bytes);
+	reserve_read_record(&daemon->requests.reserves, type, payload, bytes);
 }
 
 static void on_leased(struct pool_segment *segment, void *user)
@@ -313,6 +314,7 @@ static int adopt(struct daemon *daemon)
 	}
 	if (daemon->leases.count > 0)
 		log_info("adopted %zu leases", daemon->leases.count);
+	reserve_finish_adoption(&daemon->requests.reserves);
 	return 0;
 }
 
@@ -379,6 +381,12 @@ static void on_settled(void *user)
 		show_status(daemon);
 }
 
+static void on_write(struct journal *journal, void *user)
+{
+	struct daemon *daemon = user;
+	reserve_write_all(&daemon->requests.reserves, journal);
+}
+
 static void on_checked(void *user)
 {
 	struct daemon *daemon = user;
@@ -413,7 +421,8 @@ static bool has_pages(const char *name, void *user)
 	uint64_t segments = 0;
 	for (size_t i = 0; i < SEGMENT_STATE_COUNT; i++)
 		segments += pool->segments[i];
-	return segments > 0 || pool->is_raising || pool->waiting > 0 || pool->is_zeroing_free;
+	return segments > 0 || pool->is_raising || pool->waiting > 0 || pool->reserved_pages > 0 ||
+	       pool->is_zeroing_free;
 }
 
 static bool is_configured(const struct config *config, const char *name)
@@ -587,7 +596,7 @@ static void prepare_process(void)
 static int open_rooms(struct daemon *daemon, const char *program)
 {
 	const struct handoff_callbacks handoff = {on_lease_ended, on_changed, daemon};
-	const struct reconcile_callbacks reconcile = {on_serve, on_settled, daemon};
+	const struct reconcile_callbacks reconcile = {on_serve, on_settled, on_write, daemon};
 	snprintf(daemon->error, sizeof daemon->error, "cannot start: out of memory or descriptors");
 	int r = crew_init(&daemon->loop, program, &daemon->crew);
 	if (r == 0)

@@ -44,6 +44,7 @@ _Static_assert(sizeof(struct journal_facts) == 40, "on disk, may grow");
 _Static_assert(sizeof(struct journal_weak) == 16, "on disk, may grow");
 _Static_assert(sizeof(struct journal_orphan) == 256, "on disk, may grow");
 _Static_assert(sizeof(struct journal_demand) == 136, "on disk, may grow");
+_Static_assert(sizeof(struct journal_reserve) == 256, "on disk, may grow");
 
 #define LEASE_MAX  (sizeof(struct journal_lease) + JOURNAL_SEGMENTS_MAX * sizeof(struct journal_segment))
 #define RECORD_MAX (sizeof(struct record_head) + LEASE_MAX)
@@ -136,6 +137,8 @@ static size_t get_struct_size(enum journal_type type)
 		return sizeof(struct journal_orphan);
 	case JOURNAL_DEMAND:
 		return sizeof(struct journal_demand);
+	case JOURNAL_RESERVE:
+		return sizeof(struct journal_reserve);
 	}
 	return 0;
 }

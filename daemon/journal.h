@@ -18,16 +18,17 @@
 #include "util.h"
 
 enum journal_type {
-	JOURNAL_LEASE = 1,   /* journal_lease, followed by `segments` journal_segment */
-	JOURNAL_STATE = 2,   /* journal_state */
-	JOURNAL_OWNER = 3,   /* journal_owner */
-	JOURNAL_END = 4,     /* journal_end: lease is closed and none of its segments is leased any more */
-	JOURNAL_RAISE = 5,   /* journal_raise */
-	JOURNAL_RANGE = 6,   /* journal_range */
-	JOURNAL_FACTS = 7,   /* journal_facts */
-	JOURNAL_WEAK = 8,    /* journal_weak */
-	JOURNAL_ORPHAN = 9,  /* journal_orphan */
-	JOURNAL_DEMAND = 10, /* journal_demand */
+	JOURNAL_LEASE = 1,    /* journal_lease, followed by `segments` journal_segment */
+	JOURNAL_STATE = 2,    /* journal_state */
+	JOURNAL_OWNER = 3,    /* journal_owner */
+	JOURNAL_END = 4,      /* journal_end: lease is closed and none of its segments is leased any more */
+	JOURNAL_RAISE = 5,    /* journal_raise */
+	JOURNAL_RANGE = 6,    /* journal_range */
+	JOURNAL_FACTS = 7,    /* journal_facts */
+	JOURNAL_WEAK = 8,     /* journal_weak */
+	JOURNAL_ORPHAN = 9,   /* journal_orphan */
+	JOURNAL_DEMAND = 10,  /* journal_demand */
+	JOURNAL_RESERVE = 13, /* journal_reserve */
 };
 
 #define JOURNAL_SEGMENTS_MAX 253
@@ -163,6 +164,21 @@ struct journal_demand {
 	uint64_t large_pages; /* of the pool: struct demand */
 	uint32_t is_known;
 	uint32_t reserved;
+};
+
+/* Memory kept for leases to come; a later record of the same id replaces it. */
+struct journal_reserve {
+	uint32_t size;
+	int32_t node;
+	uint64_t id; /* of the leases' ids */
+	uint64_t page_size;
+	uint64_t pages;                            /* left; 0: it is over */
+	uint64_t asked;                            /* bytes */
+	uint64_t granted_boot_ns, expires_boot_ns; /* CLOCK_BOOTTIME */
+	uint32_t uid;
+	uint32_t flags; /* HPZ_LEASE_SEGMENTS or 0 */
+	char label[128];
+	char pool[64];
 };
 
 struct journal;

@@ -326,6 +326,9 @@ void lease_read_record(struct lease_table *table, enum journal_type type, const 
 		if (add_range(table, range->first, range->next) == 0 && range->next > range->first)
 			note_id(table, range->next - 1);
 		break;
+	case JOURNAL_RESERVE:
+		note_id(table, ((const struct journal_reserve *)payload)->id);
+		break;
 	case JOURNAL_RAISE:
 	case JOURNAL_FACTS:
 	case JOURNAL_WEAK:
@@ -553,6 +556,13 @@ static int rename_all(
 	return 0;
 }
 
+uint64_t lease_take_id(struct lease_table *table)
+{
+	uint64_t id = table->next_id++;
+	table->ranges[table->range_count - 1].next = table->next_id;
+	return id;
+}
+
 int lease_grant(struct lease_table *table, const struct lease *draft, struct pool_segment **segments,
 	const uint64_t *given_pages, size_t count, struct lease **ret_lease)
 {
@@ -573,8 +583,7 @@ int lease_grant(struct lease_table *table, const struct lease *draft, struct poo
 		free_lease(lease);
 		return r;
 	}
-	table->next_id++; /* in the journal: never given again, whatever happens */
-	table->ranges[table->range_count - 1].next = table->next_id;
+	lease_take_id(table); /* in the journal: never given again, whatever happens */
 	r = rename_all(lease, segments, given_pages, count);
 	if (r < 0) {
 		write_end(table, lease->id);

@@ -106,6 +106,9 @@ uint64_t lease_get_journal_bytes(const struct lease_table *table);
 int lease_grant(struct lease_table *table, const struct lease *draft, struct pool_segment **segments,
 	const uint64_t *given_pages, size_t count, struct lease **ret_lease);
 
+/* An id that is no lease's; whoever takes it writes it to the journal. */
+uint64_t lease_take_id(struct lease_table *table);
+
 /* State and opened flag, to the journal as well; a failure there is logged and costs only what it would
  * remember. */
 void lease_set_state(struct lease_table *table, struct lease *lease, enum hpz_lease_state state);

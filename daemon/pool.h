@@ -122,8 +122,9 @@ struct pool {
 
 	/* set by request: who waits for memory of this pool */
 	uint32_t waiting;
-	uint64_t waiting_pages; /* what the one who waits longest asked for */
-	bool had_waiting;       /* at the last look */
+	uint64_t waiting_pages;  /* what the one who waits longest asked for */
+	uint64_t reserved_pages; /* promised by reservations: reserve's */
+	bool had_waiting;        /* at the last look */
 
 	/* work under way, kept by work */
 	struct list active;                  /* struct work_parts.link: segments that are worked on */

@@ -541,6 +541,8 @@ static void write_all(struct journal *journal, void *user)
 	lease_write_all(journal, reconcile->leases);
 	orphan_write_all(handoff_get_orphans(reconcile->handoff), journal);
 	prover_write_all(reconcile->prover, journal);
+	if (reconcile->callbacks.write)
+		reconcile->callbacks.write(journal, reconcile->callbacks.user);
 	for (size_t i = 0; i < reconcile->pool_count; i++) {
 		const struct pool *pool = reconcile->pools[i];
 		struct journal_weak weak = {sizeof weak, pool->config.node, pool->config.page_size};

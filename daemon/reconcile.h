@@ -16,6 +16,8 @@ struct reconcile_callbacks {
 	void (*serve)(void *user);
 	/* After it: states are settled until the next event. */
 	void (*settled)(void *user);
+	/* The journal is written anew: what is above. May be NULL. */
+	void (*write)(struct journal *journal, void *user);
 	void *user;
 };
 

@@ -227,6 +227,7 @@ static void report_pool(struct reconcile *reconcile, struct pool *pool, struct h
 		.verified_pages = pool->verified_pages,
 		.verify_hits = pool->verify_hits,
 		.sigbus = pool->sigbus,
+		.reserved_pages = pool->reserved_pages,
 	};
 	record->orphan_pages =
 		orphan_get_pages(handoff_get_orphans(reconcile->handoff), pool, &record->orphans);

@@ -146,7 +146,7 @@ static enum request_outcome refuse_foreign(struct requests *requests, const stru
 }
 
 /* Counted afresh each time: so it is right after a restart, an adoption and whatever failed in between.
- * What is forced to its end goes on to count until its pages are let go. */
+ * What is forced to its end goes on to count until its pages are let go. A reservation counts as a lease. */
 static void count_usage(const struct requests *requests, uint32_t uid, struct access_usage *ret_usage)
 {
 	*ret_usage = (struct access_usage){0};
@@ -157,12 +157,21 @@ static void count_usage(const struct requests *requests, uint32_t uid, struct ac
 		ret_usage->leases++;
 		ret_usage->bytes += lease_get_given(lease);
 	}
+	LIST_FOR_EACH (pos, &requests->reserves.list) {
+		if (RESERVATION_OF(pos)->uid != uid)
+			continue;
+		ret_usage->leases++;
+		ret_usage->bytes += reserve_get_bytes(RESERVATION_OF(pos));
+	}
 	ret_usage->bytes += orphan_get_bytes(handoff_get_orphans(requests->handoff), uid);
 }
 
-/* Whether the peer may have so much more; if not, what to say is in requests->text. */
-static bool has_quota(
-	struct requests *requests, const struct request_peer *peer, uint64_t more_leases, uint64_t more_bytes)
+/*
+ * Whether the peer may have so much more; if not, what to say is in requests->text. What is taken out of a
+ * reservation of its own (NULL: none) counts already.
+ */
+static bool has_quota(struct requests *requests, const struct request_peer *peer, uint64_t more_leases,
+	uint64_t more_bytes, const struct reservation *reservation)
 {
 	struct access_rule rule;
 	struct access_usage usage;
@@ -170,6 +179,10 @@ static bool has_quota(
 	if (!rule.section)
 		return true;
 	count_usage(requests, peer->uid, &usage);
+	if (reservation && reservation->uid == peer->uid) {
+		usage.leases--;
+		usage.bytes -= MIN(more_bytes, reserve_get_bytes(reservation));
+	}
 	enum access_limit limit = access_check_quota(&rule, &usage, more_leases, more_bytes);
 	access_explain_quota(&rule, limit, &usage, more_bytes, requests->text, sizeof requests->text);
 	return limit == ACCESS_FINE;
@@ -263,6 +276,19 @@ static enum request_outcome refuse_waiting(struct requests *requests, const stru
 
 /* ---- lease: which pool ---- */
 
+/* Whether it waits, or does not, for memory of a pool. */
+static bool is_for_memory(const struct request *request)
+{
+	return request->op == HPZ_OP_LEASE || request->op == HPZ_OP_RESERVE;
+}
+
+/* Whether it wants what others want, too: nothing is kept for it. */
+static bool is_queued(const struct request *request, const struct pool *pool)
+{
+	return is_for_memory(request) && request->pool == pool && !request->is_held &&
+	       !request->lease.reservation;
+}
+
 static size_t get_leases(const struct hpz_wire_lease *wire)
 {
 	return MAX(wire->count, 1u);
@@ -322,7 +348,7 @@ static void queue_request(struct requests *requests, struct request *self)
 	list_remove(&self->link);
 	for (struct list *pos = place->prev; pos != &requests->waiting; pos = pos->prev) {
 		const struct request *request = CONTAINER_OF(pos, struct request, link);
-		if (request->op != HPZ_OP_LEASE || request->pool != self->pool)
+		if (!is_for_memory(request) || request->pool != self->pool)
 			continue;
 		if (stands_before(request, self->lease.priority))
 			break;
@@ -341,14 +367,18 @@ static void get_queue(
 		const struct request *request = CONTAINER_OF(pos, struct request, link);
 		if (request == self)
 			break;
-		if (request->op != HPZ_OP_LEASE || request->pool != ask->pool || request->is_held ||
-			(!self && !stands_before(request, priority)))
+		if (!is_queued(request, ask->pool) || (!self && !stands_before(request, priority)))
 			continue;
 		bool is_first = ask->ahead_pages == 0;
 		ask->ahead_pages += request->pages * get_leases(&request->lease);
 		ask->bound_pages = is_first ? request->pages : MIN(ask->bound_pages, request->pages);
 		ask->may_pass = ask->may_pass && request->passed < PASSED_MAX;
 	}
+}
+
+static uint32_t get_file_uid(const struct hpz_wire_lease *wire, const struct request_peer *peer)
+{
+	return wire->owner_uid < 0 ? peer->uid : (uint32_t)wire->owner_uid;
 }
 
 /* `self` NULL: it has just come. */
@@ -364,7 +394,7 @@ static struct supply_ask make_ask(struct requests *requests, struct pool *pool,
 				.is_patient = wire->timeout_ms != 0,
 				.leases = get_leases(wire),
 			},
-		.uid = wire->owner_uid < 0 ? peer->uid : (uint32_t)wire->owner_uid,
+		.uid = get_file_uid(wire, peer),
 		.may_zero = !self || self->failed < FAILED_MAX,
 		.keeper = self ? (void *)self : &requests->plan,
 	};
@@ -515,7 +545,7 @@ static void fill_draft(
 	draft->gid = peer->gid;
 	draft->flags = wire->flags;
 	draft->deliver = wire->deliver;
-	draft->file_uid = wire->owner_uid < 0 ? peer->uid : (uint32_t)wire->owner_uid;
+	draft->file_uid = get_file_uid(wire, peer);
 	draft->file_gid = wire->owner_gid < 0 ? peer->gid : (uint32_t)wire->owner_gid;
 	draft->file_mode = wire->mode ? wire->mode : 0600;
 	draft->open_timeout_ms = wire->open_timeout_ms;
@@ -580,6 +610,7 @@ struct attempt {
 	const struct request_peer *peer;
 	struct session *session;
 	struct request *request; /* NULL: it has just come */
+	uint16_t op;
 	struct lease draft;
 	int pidfd;
 	uint64_t pages; /* of each lease */
@@ -588,6 +619,7 @@ struct attempt {
 	bool is_held;
 	struct lease *leases[PLANNER_PARTS_MAX];
 	size_t lease_count;
+	struct reservation *reservation; /* RESERVE: what came of it; LEASE: out of which it is taken */
 };
 
 static void *get_keeper(struct requests *requests, const struct attempt *attempt)
@@ -705,6 +737,22 @@ static int hand_out(struct requests *requests, struct attempt *attempt, struct p
 	return 0;
 }
 
+/* What is kept for it is a reservation's from now on. */
+static int reserve(struct requests *requests, struct attempt *attempt)
+{
+	const struct hpz_wire_lease *wire = attempt->wire;
+	struct reservation draft = {
+		.pool = attempt->pool,
+		.pages = attempt->pages,
+		.asked = wire->bytes,
+		.uid = attempt->peer->uid,
+		.flags = wire->flags & HPZ_LEASE_SEGMENTS,
+	};
+	proto_get_text(wire->label, sizeof wire->label, draft.label);
+	return reserve_make(&requests->reserves, &draft, wire->ttl_ms, get_keeper(requests, attempt),
+		&attempt->reservation);
+}
+
 /* What is kept for it, if that is ready. -EAGAIN: it is not enough any more, and nothing is kept. */
 static int hand_out_kept(struct requests *requests, struct attempt *attempt)
 {
@@ -716,9 +764,12 @@ static int hand_out_kept(struct requests *requests, struct attempt *attempt)
 		get_leases(attempt->wire), segments, given, &count);
 	if (r < 0)
 		return r;
-	r = hand_out(requests, attempt, segments, given, count);
+	r = attempt->op == HPZ_OP_RESERVE ? reserve(requests, attempt)
+					  : hand_out(requests, attempt, segments, given, count);
 	if (r < 0)
 		supply_drop(&requests->supply, attempt->pool, keeper);
+	else if (attempt->op == HPZ_OP_LEASE && attempt->reservation)
+		reserve_use(&requests->reserves, attempt->reservation, attempt->pages);
 	return r;
 }
 
@@ -732,8 +783,7 @@ static void note_passed(struct requests *requests, const struct attempt *attempt
 	LIST_FOR_EACH (pos, &requests->waiting) {
 		struct request *request = CONTAINER_OF(pos, struct request, link);
 		is_before = is_before && request != attempt->request;
-		if (request->op != HPZ_OP_LEASE || request->pool != attempt->pool || request->is_held ||
-			request == attempt->request)
+		if (!is_queued(request, attempt->pool) || request == attempt->request)
 			continue;
 		if (is_before && (attempt->request || stands_before(request, attempt->wire->priority)))
 			request->passed += passes;
@@ -742,9 +792,24 @@ static void note_passed(struct requests *requests, const struct attempt *attempt
 	}
 }
 
+/* Out of what its reservation keeps. Nobody who waits stands back for that: they had not what it kept. */
+static int take_reserved(struct requests *requests, struct attempt *attempt)
+{
+	const struct hpz_wire_lease *wire = attempt->wire;
+	int r = reserve_take(&requests->reserves, attempt->reservation, attempt->pages,
+		wire->flags & HPZ_LEASE_SEGMENTS ? PLANNER_PARTS_MAX : 1, get_file_uid(wire, attempt->peer),
+		attempt->pool->waiting == 0, get_keeper(requests, attempt));
+	attempt->ready_pages = attempt->pages;
+	attempt->is_held = r == 0;
+	return r;
+}
+
 /* Looks for memory and takes it. 0: it is kept and ready. -EAGAIN: there is none. */
 static int find_memory(struct requests *requests, struct attempt *attempt)
 {
+	if (attempt->reservation)
+		return take_reserved(requests, attempt);
+
 	const struct planner_plan *plan = &requests->plan;
 	struct supply_ask ask =
 		make_ask(requests, attempt->pool, attempt->wire, attempt->peer, attempt->request);
@@ -765,6 +830,17 @@ static int find_memory(struct requests *requests, struct attempt *attempt)
 	return r;
 }
 
+/* The one it names, again each time: it may have ended. -ESTALE: it has; -EFBIG: it has less left. */
+static int find_reservation(struct requests *requests, struct attempt *attempt)
+{
+	uint64_t id = attempt->wire->reservation;
+	attempt->reservation = id ? reserve_find(&requests->reserves, id) : NULL;
+	if (id && !attempt->reservation)
+		return -ESTALE;
+	uint64_t pages = size_pages(attempt->wire->bytes, attempt->pool->config.page_size);
+	return attempt->reservation && pages > attempt->reservation->pages ? -EFBIG : 0;
+}
+
 /* 0: attempt->leases. -EINPROGRESS: what is kept for it is being read or zeroed; -EAGAIN: there is not
  * enough.
  */
@@ -772,15 +848,17 @@ static int grant(struct requests *requests, struct attempt *attempt)
 {
 	_cleanup_fd_ int pidfd = -1;
 	uint64_t page_size = attempt->pool->config.page_size;
+	int r = find_reservation(requests, attempt);
 	attempt->draft = (struct lease){0};
 	fill_draft(attempt->wire, attempt->peer, &attempt->draft);
-	int r = find_owner(requests, attempt->wire, attempt->peer, &attempt->draft, &pidfd);
+	if (r == 0 && attempt->op == HPZ_OP_LEASE)
+		r = find_owner(requests, attempt->wire, attempt->peer, &attempt->draft, &pidfd);
 	if (r < 0)
 		return r;
 	attempt->pidfd = pidfd;
 	attempt->pages = size_pages(attempt->wire->bytes, page_size);
 	if (!has_quota(requests, attempt->peer, get_leases(attempt->wire),
-		    get_pages(attempt->wire, page_size) * page_size))
+		    get_pages(attempt->wire, page_size) * page_size, attempt->reservation))
 		return -EDQUOT;
 	for (int tries = 0; tries < TRIES_MAX; tries++) {
 		r = attempt->is_held ? 0 : find_memory(requests, attempt);
@@ -840,6 +918,23 @@ static void explain_short(struct requests *requests, const struct pool *pool, ui
 		get_advice(&requests->plan));
 }
 
+/* Why a reservation does not give what is asked, though it has as much left. */
+static void explain_reserved(struct requests *requests, const struct hpz_wire_lease *wire)
+{
+	char size[SIZE_TEXT], left[SIZE_TEXT], ready[SIZE_TEXT];
+	const struct reservation *reservation = reserve_find(&requests->reserves, wire->reservation);
+	if (!reservation)
+		return;
+	snprintf(requests->text, sizeof requests->text,
+		"%s asked of reservation %" PRIu64
+		", which has %s left, %s of it ready%s; wait for it (a time "
+		"limit), or take it in several segments",
+		size_format(wire->bytes, size), reservation->id,
+		size_format(reserve_get_bytes(reservation), left),
+		size_format(reserve_get_ready(reservation) * reservation->pool->config.page_size, ready),
+		reservation->flags & HPZ_LEASE_SEGMENTS ? " and in several pieces" : "");
+}
+
 /* `request` NULL: it has just come. */
 static enum request_outcome refuse_short(struct requests *requests, const struct hpz_wire_head *head,
 	int error, struct pool *pool, const struct hpz_wire_lease *wire, const struct request_peer *peer,
@@ -852,6 +947,8 @@ static enum request_outcome refuse_short(struct requests *requests, const struct
 	struct supply_ask ask = make_ask(requests, pool, wire, peer, request);
 	supply_plan(&requests->supply, &ask, &requests->plan);
 	explain_short(requests, pool, wire->bytes * get_leases(wire));
+	if (wire->reservation)
+		explain_reserved(requests, wire);
 	return make_error(requests, head->op, head->id, error, 0, requests->text);
 }
 
@@ -867,6 +964,16 @@ static enum request_outcome refuse_owner(
 		requests, head, HPZ_ERR_INVALID, "there is no process %" PRId32 " to own the lease", pid);
 }
 
+static enum request_outcome refuse_beyond(
+	struct requests *requests, const struct hpz_wire_head *head, const struct hpz_wire_lease *wire)
+{
+	char size[SIZE_TEXT], left[SIZE_TEXT];
+	const struct reservation *reservation = reserve_find(&requests->reserves, wire->reservation);
+	return refuse(requests, head, HPZ_ERR_TOO_LARGE,
+		"%s asked of reservation %" PRIu64 ", which has %s left", size_format(wire->bytes, size),
+		reservation->id, size_format(reserve_get_bytes(reservation), left));
+}
+
 static enum request_outcome refuse_grant(struct requests *requests, const struct hpz_wire_head *head, int r,
 	const struct pool *pool, const struct hpz_wire_lease *wire)
 {
@@ -874,6 +981,11 @@ static enum request_outcome refuse_grant(struct requests *requests, const struct
 		return refuse_owner(requests, head, r, wire->owner_pid);
 	if (r == -EDQUOT)
 		return make_error(requests, head->op, head->id, HPZ_ERR_QUOTA, 0, requests->text);
+	if (r == -ESTALE)
+		return refuse(requests, head, HPZ_ERR_ENDED, "reservation %" PRIu64 " has ended",
+			wire->reservation);
+	if (r == -EFBIG)
+		return refuse_beyond(requests, head, wire);
 	log_error("pool %s: a lease failed: %s", pool->name, strerror(-r));
 	return refuse(requests, head, HPZ_ERR_INTERNAL, "hpzd could not hand out memory: %s", strerror(-r));
 }
@@ -886,7 +998,7 @@ static void count_waiting(struct requests *requests)
 	}
 	LIST_FOR_EACH (pos, &requests->waiting) {
 		const struct request *request = CONTAINER_OF(pos, struct request, link);
-		if (request->op != HPZ_OP_LEASE)
+		if (!is_for_memory(request))
 			continue;
 		if (request->pool->waiting++ == 0)
 			request->pool->waiting_pages = request->pages;
@@ -912,6 +1024,27 @@ static enum request_outcome answer_key(struct requests *requests, struct session
 	return reply_leased(requests, head, lease, lease_get_given(lease), 0);
 }
 
+static enum request_outcome reply_reserved(struct requests *requests, const struct hpz_wire_head *head,
+	const struct reservation *reservation, uint64_t ready, uint64_t zeroed)
+{
+	struct hpz_wire_reserved *payload = get_payload(requests);
+	*payload = (struct hpz_wire_reserved){
+		.size = sizeof *payload,
+		.node = reservation->pool->config.node,
+		.id = reservation->id,
+		.asked = reservation->asked,
+		.given = reserve_get_bytes(reservation),
+		.ready = ready,
+		.zeroed = zeroed,
+		.page_size = reservation->pool->config.page_size,
+		.ttl_ms = reserve_get_ttl_ms(reservation),
+	};
+	proto_set_text(payload->pool, sizeof payload->pool, reservation->pool->name);
+	requests->reply.fd_count = 0;
+	requests->reply.lease = 0;
+	return finish_reply(requests, head->op, head->id, sizeof *payload);
+}
+
 /*
  * What was clean counts as ready only for who did not have to wait. Which of a bulk were is not told apart:
  * the sums are right.
@@ -923,6 +1056,9 @@ static enum request_outcome reply_attempt(struct requests *requests, const struc
 	bool can_zeroed = attempt->peer->capabilities & HPZ_WIRE_CAN_ZEROED;
 	uint64_t ready = has_waited ? 0 : attempt->ready_pages * page_size;
 	uint64_t zeroed = attempt->zeroed_pages * page_size;
+	if (attempt->op == HPZ_OP_RESERVE)
+		return reply_reserved(
+			requests, head, attempt->reservation, ready, attempt->zeroed_pages * page_size);
 	size_t used = 0, descriptor = 0;
 	for (size_t i = 0; i < attempt->lease_count; i++) {
 		const struct lease *lease = attempt->leases[i];
@@ -964,6 +1100,81 @@ static enum request_outcome let_wait(struct requests *requests, const struct hpz
 	return REQUEST_WAITS;
 }
 
+static enum request_outcome ask_pool(struct requests *requests, struct session *session,
+	const struct request_peer *peer, const struct hpz_wire_head *head, const struct hpz_wire_lease *wire,
+	struct pool *pool)
+{
+	struct attempt attempt = {
+		.pool = pool, .wire = wire, .peer = peer, .session = session, .op = head->op};
+	int r = pool->is_draining ? -EAGAIN : grant(requests, &attempt);
+	reconcile_mark(requests->reconcile);
+	if (r == 0)
+		return reply_attempt(requests, head, &attempt, false);
+	if (r != -EAGAIN && r != -EINPROGRESS)
+		return refuse_grant(requests, head, r, pool, wire);
+	bool is_impatient = r == -EINPROGRESS && wire->timeout_ms == 0;
+	if ((wire->timeout_ms == 0 && !is_impatient) || pool->is_draining)
+		return refuse_short(requests, head, HPZ_ERR_NO_MEMORY, pool, wire, peer, NULL);
+	return let_wait(requests, head, &attempt, is_impatient);
+}
+
+/* A lease or a reservation of what is nobody's. */
+static enum request_outcome ask_for_memory(struct requests *requests, struct session *session,
+	const struct request_peer *peer, const struct hpz_wire_head *head, const struct hpz_wire_lease *wire)
+{
+	struct access_rule rule;
+	request_find_rule(requests, peer, &rule);
+	if (wire->priority > access_get_priority(&rule))
+		return refuse_priority(requests, head, &rule, wire->priority);
+	supply_forget(&requests->supply);
+	struct pool *pool = choose_pool(requests, wire, peer);
+	if (!pool)
+		return refuse_pool(requests, head, wire);
+	return ask_pool(requests, session, peer, head, wire, pool);
+}
+
+static enum request_outcome refuse_foreign_reservation(struct requests *requests,
+	const struct hpz_wire_head *head, const struct access_rule *rule,
+	const struct reservation *reservation)
+{
+	char what[96];
+	snprintf(what, sizeof what, "touch reservation %" PRIu64 ", which belongs to uid %" PRIu32,
+		reservation->id, reservation->uid);
+	return refuse_denied(requests, head, rule, what);
+}
+
+/* No reservation of that id. */
+static enum request_outcome refuse_unknown(
+	struct requests *requests, const struct hpz_wire_head *head, uint64_t id)
+{
+	if (lease_find(requests->leases, id))
+		return refuse(
+			requests, head, HPZ_ERR_INVALID, "%" PRIu64 " is a lease, not a reservation", id);
+	if (lease_is_known_id(requests->leases, id))
+		return refuse(requests, head, HPZ_ERR_ENDED, "reservation %" PRIu64 " has ended", id);
+	return refuse(requests, head, HPZ_ERR_UNKNOWN_LEASE, "reservation %" PRIu64 " was never given", id);
+}
+
+/* A lease out of what a reservation keeps. */
+static enum request_outcome lease_reserved(struct requests *requests, struct session *session,
+	const struct request_peer *peer, const struct hpz_wire_head *head, const struct hpz_wire_lease *wire)
+{
+	struct access_rule rule;
+	struct reservation *reservation = reserve_find(&requests->reserves, wire->reservation);
+	if (!reservation)
+		return refuse_unknown(requests, head, wire->reservation);
+	request_find_rule(requests, peer, &rule);
+	if (!access_may_touch(&rule, reservation->uid))
+		return refuse_foreign_reservation(requests, head, &rule, reservation);
+	struct pool *pool = reservation->pool;
+	if (!fits_node(pool, wire->node) || (wire->page_size && wire->page_size != pool->config.page_size))
+		return refuse(requests, head, HPZ_ERR_INVALID,
+			"reservation %" PRIu64 " is of pool %s, which has another node or page size",
+			reservation->id, pool->name);
+	supply_forget(&requests->supply);
+	return ask_pool(requests, session, peer, head, wire, pool);
+}
+
 static enum request_outcome handle_lease(struct requests *requests, struct session *session,
 	const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
 {
@@ -979,23 +1190,36 @@ static enum request_outcome handle_lease(struct requests *requests, struct sessi
 	fill_draft(wire, peer, &draft);
 	if (!access_may_give(&rule, draft.file_uid, draft.file_gid))
 		return refuse_denied(requests, head, &rule, "give memory to another user or group");
-	if (wire->priority > access_get_priority(&rule))
-		return refuse_priority(requests, head, &rule, wire->priority);
-	supply_forget(&requests->supply);
-	struct pool *pool = choose_pool(requests, wire, peer);
-	if (!pool)
-		return refuse_pool(requests, head, wire);
-	struct attempt attempt = {.pool = pool, .wire = wire, .peer = peer, .session = session};
-	int r = pool->is_draining ? -EAGAIN : grant(requests, &attempt);
-	reconcile_mark(requests->reconcile);
-	if (r == 0)
-		return reply_attempt(requests, head, &attempt, false);
-	if (r != -EAGAIN && r != -EINPROGRESS)
-		return refuse_grant(requests, head, r, pool, wire);
-	bool is_impatient = r == -EINPROGRESS && wire->timeout_ms == 0;
-	if ((wire->timeout_ms == 0 && !is_impatient) || pool->is_draining)
-		return refuse_short(requests, head, HPZ_ERR_NO_MEMORY, pool, wire, peer, NULL);
-	return let_wait(requests, head, &attempt, is_impatient);
+	if (wire->reservation)
+		return lease_reserved(requests, session, peer, head, wire);
+	return ask_for_memory(requests, session, peer, head, wire);
+}
+
+static enum request_outcome handle_reserve(struct requests *requests, struct session *session,
+	const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
+{
+	return ask_for_memory(requests, session, peer, head, payload);
+}
+
+static enum request_outcome reply_empty(struct requests *requests, const struct hpz_wire_head *head);
+
+static enum request_outcome handle_unreserve(struct requests *requests, struct session *session,
+	const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
+{
+	const struct hpz_wire_release *wire = payload;
+	struct access_rule rule;
+	struct reservation *reservation = reserve_find(&requests->reserves, wire->id);
+	bool has_ended = !reservation && !lease_find(requests->leases, wire->id) &&
+			 lease_is_known_id(requests->leases, wire->id);
+	if (has_ended)
+		return reply_empty(requests, head);
+	if (!reservation)
+		return refuse_unknown(requests, head, wire->id);
+	request_find_rule(requests, peer, &rule);
+	if (!access_may_touch(&rule, reservation->uid))
+		return refuse_foreign_reservation(requests, head, &rule, reservation);
+	reserve_end(&requests->reserves, reservation, "its owner does not want it any more");
+	return reply_empty(requests, head);
 }
 
 /* What came of a request that waited. */
@@ -1035,6 +1259,7 @@ static void serve_lease(struct requests *requests, struct request *request)
 	if (answer_same(requests, request))
 		return;
 	struct attempt attempt = {
+		.op = request->op,
 		.pool = request->pool,
 		.wire = &request->lease,
 		.peer = &request->peer,
@@ -1057,9 +1282,10 @@ static void serve_lease(struct requests *requests, struct request *request)
 void request_serve(struct requests *requests)
 {
 	supply_forget(&requests->supply);
+	reserve_look(&requests->reserves);
 	LIST_FOR_EACH_SAFE (pos, &requests->waiting) {
 		struct request *request = CONTAINER_OF(pos, struct request, link);
-		if (request->op == HPZ_OP_LEASE)
+		if (is_for_memory(request))
 			serve_lease(requests, request);
 	}
 	count_waiting(requests);
@@ -1146,7 +1372,7 @@ static void plan_lease(struct requests *requests, struct pool *pool, const struc
 		refuse_plan(planned, HPZ_ERR_DRAINED);
 		snprintf(requests->text, sizeof requests->text, "pool %s is drained", pool->name);
 	} else if (!has_quota(requests, peer, ask.request.leases,
-			   get_pages(wire, pool->config.page_size) * pool->config.page_size)) {
+			   get_pages(wire, pool->config.page_size) * pool->config.page_size, NULL)) {
 		refuse_plan(planned, HPZ_ERR_QUOTA);
 	} else if (requests->plan.kind == PLANNER_WAIT) {
 		if (wire->timeout_ms == 0)
@@ -1161,6 +1387,9 @@ static enum request_outcome handle_plan(struct requests *requests, struct sessio
 	const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
 {
 	const struct hpz_wire_lease *wire = payload;
+	if (wire->reservation)
+		return refuse(requests, head, HPZ_ERR_INVALID,
+			"what a reservation keeps needs no plan: it is there, or comes");
 	supply_forget(&requests->supply);
 	struct pool *pool = choose_pool(requests, wire, peer);
 	if (!pool)
@@ -1215,6 +1444,9 @@ static enum request_outcome handle_release(struct requests *requests, struct ses
 	if (!lease && !lease_is_known_id(requests->leases, wire->id))
 		return refuse(
 			requests, head, HPZ_ERR_UNKNOWN_LEASE, "lease %" PRIu64 " was never given", wire->id);
+	if (reserve_find(&requests->reserves, wire->id))
+		return refuse(requests, head, HPZ_ERR_INVALID,
+			"%" PRIu64 " is a reservation: it ends by hpzctl unreserve", wire->id);
 	request_find_rule(requests, peer, &rule);
 	if (lease && !access_may_touch(&rule, lease->uid))
 		return refuse_foreign(requests, head, &rule, lease);
@@ -1309,9 +1541,19 @@ static enum request_outcome handle_list(struct requests *requests, struct sessio
 {
 	const struct hpz_wire_list *wire = payload;
 	size_t capacity = sizeof requests->reply.bytes - sizeof(struct hpz_wire_head);
-	size_t size = report_list(requests->leases,
-		wire->flags & HPZ_WIRE_LIST_MORE ? handoff_get_orphans(requests->handoff) : NULL,
-		wire->cursor, get_payload(requests), capacity);
+	struct hpz_wire_listed *listed = get_payload(requests);
+	size_t size = sizeof *listed;
+	uint64_t first = 0;
+	if (wire->cursor & RESERVE_CURSOR && !(wire->cursor >> 63)) {
+		first = wire->cursor & ~RESERVE_CURSOR;
+		*listed = (struct hpz_wire_listed){.size = sizeof *listed};
+	} else {
+		size = report_list(requests->leases,
+			wire->flags & HPZ_WIRE_LIST_MORE ? handoff_get_orphans(requests->handoff) : NULL,
+			wire->cursor, listed, capacity);
+	}
+	if (wire->flags & HPZ_WIRE_LIST_RESERVED && !listed->cursor)
+		size = reserve_report(&requests->reserves, first, listed, size, capacity);
 	return finish_reply(requests, head->op, head->id, size);
 }
 
@@ -1322,6 +1564,9 @@ static enum request_outcome handle_status(struct requests *requests, struct sess
 	size_t size = report_status(requests->reconcile, requests->books, status);
 	status->uptime_ms = (clock_get_ns(CLOCK_MONOTONIC) - requests->started_ns) / NS_PER_MS;
 	status->connections = requests->connections;
+	struct hpz_wire_pool *pools = (struct hpz_wire_pool *)(status + 1);
+	for (size_t i = 0; i < status->pools && !(peer->capabilities & HPZ_WIRE_CAN_RESERVED); i++)
+		pools[i].reserved_pages = 0; /* an older one would not understand */
 	return finish_reply(requests, head->op, head->id, size);
 }
 
@@ -1393,8 +1638,10 @@ static enum request_outcome handle_drain(struct requests *requests, struct sessi
 	if (!request)
 		return refuse_waiting(requests, head);
 	request->drain = *(const struct hpz_wire_drain *)payload;
-	for (size_t i = 0; i < requests->reconcile->pool_count; i++)
+	for (size_t i = 0; i < requests->reconcile->pool_count; i++) {
 		requests->reconcile->pools[i]->is_draining = true;
+		reserve_end_all(&requests->reserves, requests->reconcile->pools[i], "its pool is drained");
+	}
 	log_info("drained by uid %u: pools take no memory until a reload or restart", (unsigned)peer->uid);
 	reconcile_mark(requests->reconcile);
 	return REQUEST_WAITS;
@@ -1640,7 +1887,7 @@ static void on_timeout(uv_timer_t *timer)
 	if (settle(requests, request)) /* a limit of 0 asks whether it is so now */
 		return;
 	supply_forget(&requests->supply);
-	if (request->op == HPZ_OP_LEASE)
+	if (is_for_memory(request))
 		refuse_short(requests, &head, HPZ_ERR_TIMEOUT, request->pool, &request->lease, &request->peer,
 			request);
 	else if (request->op == HPZ_OP_RELEASE)
@@ -1676,6 +1923,8 @@ typedef int (*checker)(const void *payload, const char **ret_why);
 	}
 CHECK(empty)
 CHECK(lease)
+CHECK(reserve)
+CHECK(unreserve)
 CHECK(ack)
 CHECK(release)
 CHECK(adopt)
@@ -1708,6 +1957,8 @@ static const struct {
 	[HPZ_OP_DRAIN]   = {"drain",   sizeof(struct hpz_wire_drain),   check_drain,   handle_drain,   CONFIG_ALLOW_ADMIN,  false},
 	[HPZ_OP_CHECK]   = {"check",   sizeof(struct hpz_wire_check),   check_check,   handle_check,   CONFIG_ALLOW_ADMIN,  false},
 	[HPZ_OP_PLAN]    = {"plan",    sizeof(struct hpz_wire_lease),   check_lease,   handle_plan,    CONFIG_ALLOW_STATUS | CONFIG_ALLOW_LEASE, false},
+	[HPZ_OP_RESERVE] = {"reserve", sizeof(struct hpz_wire_lease), check_reserve, handle_reserve, CONFIG_ALLOW_LEASE, false},
+	[HPZ_OP_UNRESERVE] = {"unreserve", sizeof(struct hpz_wire_release), check_unreserve, handle_unreserve, NEEDS_OWN, false},
 	[HPZ_OP_VERIFY]  = {"verify",  sizeof(struct hpz_wire_verify),  check_verify,  handle_verify,  CONFIG_ALLOW_ADMIN,  false},
 	[HPZ_OP_CALIBRATE] = {"calibrate", sizeof(struct hpz_wire_calibrate), check_calibrate, handle_calibrate, CONFIG_ALLOW_ADMIN, false},
 	[HPZ_OP_SET]     = {"set rules of clearing", sizeof(struct hpz_wire_set), check_set, handle_set, CONFIG_ALLOW_ADMIN, false},
@@ -1801,6 +2052,7 @@ static void on_extension_failed(void *keeper, void *user)
 		struct request *request = CONTAINER_OF(pos, struct request, link);
 		request->failed += request == keeper;
 	}
+	reserve_note_failed(&requests->reserves, keeper);
 }
 
 void request_cancel_session(struct requests *requests, struct session *session)
@@ -1837,12 +2089,14 @@ void request_init(struct requests *requests, uv_loop_t *loop, const struct host 
 	list_init(&requests->waiting);
 	verify_init(&requests->verify, reconcile);
 	supply_init(&requests->supply, reconcile, handoff, &requests->verify, on_extension_failed, requests);
+	reserve_init(&requests->reserves, loop, &requests->supply, leases);
 }
 
 void request_deinit(struct requests *requests)
 {
 	LIST_FOR_EACH_SAFE (pos, &requests->waiting)
 		drop_request(CONTAINER_OF(pos, struct request, link));
+	reserve_deinit(&requests->reserves);
 	/* Connections end with us now, and not because a client wants its lease to end. */
 	LIST_FOR_EACH (pos, &requests->leases->leases)
 		LEASE_OF(pos)->bound = NULL;

@@ -10,7 +10,7 @@
 #include "access.h"
 #include "proto.h"
 #include "books.h"
-#include "supply.h"
+#include "reserve.h"
 
 struct session;
 
@@ -47,6 +47,7 @@ struct requests {
 	uint64_t arrivals;   /* of requests that waited for memory */
 	struct verify verify;
 	struct supply supply;
+	struct reserves reserves;
 	struct planner_plan plan; /* the one that is being made */
 	unsigned connections;     /* kept by the listener */
 	/* [clear] as it shall be from now on. 0, or -EINVAL with the reason; NULL: nobody can change it. */

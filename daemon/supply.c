@@ -351,7 +351,7 @@ int supply_take(struct supply *supply, const struct supply_ask *ask, const struc
 	return plan->grown_pages > 0 ? -EINPROGRESS : r;
 }
 
-static bool is_growing(const struct supply *supply, const void *keeper)
+bool supply_is_growing(const struct supply *supply, const void *keeper)
 {
 	LIST_FOR_EACH (pos, &supply->growths) {
 		if (CONTAINER_OF(pos, struct growth, link)->keeper == keeper)
@@ -378,7 +378,7 @@ int supply_collect(struct supply *supply, struct pool *pool, void *keeper, uint6
 	size_t *ret_count)
 {
 	size_t count = pool_list_kept(pool, keeper, ret_segments, PLANNER_PARTS_MAX);
-	if (is_growing(supply, keeper))
+	if (supply_is_growing(supply, keeper))
 		return -EINPROGRESS;
 	for (size_t i = 0; i < count; i++) {
 		if (ret_segments[i]->is_busy)

@@ -64,6 +64,8 @@ int supply_collect(struct supply *supply, struct pool *pool, void *keeper, uint6
 	struct pool_segment *ret_segments[PLANNER_PARTS_MAX], uint64_t ret_given[PLANNER_PARTS_MAX],
 	size_t *ret_count);
 
+/* Whether something is being zeroed for it. */
+bool supply_is_growing(const struct supply *supply, const void *keeper);
 /* Nobody wants it any more. */
 void supply_drop(struct supply *supply, struct pool *pool, void *keeper);
 /* It is another's now. */

@@ -155,9 +155,11 @@ static struct pool_segment *find_segment(const struct verify *verify, struct ver
 	return NULL;
 }
 
+/* What is kept for somebody is as good as handed out: for a reservation that may be long. */
 static bool note_todo(struct verify_run *run, struct pool_segment *segment)
 {
-	segment->round = run->round;
+	if (!segment->keeper || segment->is_busy)
+		segment->round = run->round;
 	run->todo++;
 	return false;
 }

@@ -367,7 +367,7 @@ static int api_exchange_hello(struct hpz *hpz)
 	_cleanup_api_reply_ struct api_reply reply = {0};
 	struct hpz_wire_hello hello = {
 		.size = sizeof(hello),
-		.capabilities = HPZ_WIRE_CAN_ZEROED,
+		.capabilities = HPZ_WIRE_CAN_ZEROED | HPZ_WIRE_CAN_RESERVED,
 		.magic = HPZ_WIRE_MAGIC,
 		.version = HPZ_WIRE_VERSION,
 		.compat = HPZ_WIRE_COMPAT,

@@ -219,6 +219,7 @@ static int api_set_lease(struct hpz *hpz, const struct hpz_lease_request *reques
 		.owner_pid = request->owner_pid,
 		.open_timeout_ms = request->open_timeout_ms,
 		.priority = request->priority,
+		.reservation = request->reservation,
 		.count = count,
 	};
 	const char *why;
@@ -342,6 +343,85 @@ int hpz_plan(struct hpz *hpz, const struct hpz_lease_request *request, struct hp
 	proto_get_text(planned.pool, sizeof(planned.pool), ours.pool);
 	proto_get_text(planned.text, sizeof(planned.text), ours.text);
 	return api_put_struct(result, &ours, sizeof(ours));
+}
+
+/* ---- reservations ---- */
+
+static bool api_check_reserved(const struct hpz_wire_reserved *reserved, const struct hpz_wire_lease *wire)
+{
+	return reserved->id && reserved->id < API_LARGEST_ID && reserved->asked == wire->bytes &&
+	       reserved->given >= reserved->asked && reserved->ready <= reserved->given &&
+	       reserved->zeroed <= reserved->given - reserved->ready && reserved->page_size &&
+	       reserved->node >= 0;
+}
+
+static int api_call_reserve(
+	struct hpz *hpz, const struct hpz_wire_lease *wire, struct hpz_reservation *ret_reservation)
+{
+	_cleanup_api_reply_ struct api_reply reply = {0};
+	struct hpz_wire_reserved reserved;
+
+	int error = api_call(hpz, HPZ_OP_RESERVE, wire, sizeof(*wire), api_get_patience(wire), &reply);
+	if (error)
+		return error;
+	if (!api_read(&reply.payload, &reserved, sizeof(reserved)) || reply.payload.left ||
+		!api_check_reserved(&reserved, wire))
+		return api_fail_protocol(hpz, "a malformed reservation");
+	struct hpz_reservation ours = {
+		.id = reserved.id,
+		.size = reserved.given,
+		.ready = reserved.ready,
+		.zeroed = reserved.zeroed,
+		.page_size = reserved.page_size,
+		.ttl_ms = reserved.ttl_ms,
+		.node = reserved.node,
+	};
+	proto_get_text(reserved.pool, sizeof(reserved.pool), ours.pool);
+	return api_put_struct(ret_reservation, &ours, sizeof(ours));
+}
+
+int hpz_reserve(struct hpz *hpz, const struct hpz_lease_request *request, uint64_t ttl_ms,
+	struct hpz_reservation *reservation)
+{
+	struct hpz_lease_request known;
+	struct hpz_wire_lease wire;
+	const char *why;
+
+	int error = api_begin_call(hpz);
+	if (error)
+		return error;
+	if (!reservation)
+		return api_fail(hpz, HPZ_ERR_INVALID, "there is no place for the reservation");
+	error = api_get_struct(request, &known, sizeof(known), API_LEASE_FIRST);
+	if (error)
+		return api_fail_struct(hpz, error);
+	error = api_set_lease(hpz, &known, 0, &wire);
+	if (error)
+		return error;
+	wire.ttl_ms = ttl_ms;
+	error = proto_check_reserve(&wire, &why);
+	return error ? api_fail(hpz, error, "%s", why) : api_call_reserve(hpz, &wire, reservation);
+}
+
+int hpz_unreserve(struct hpz *hpz, uint64_t id)
+{
+	_cleanup_api_reply_ struct api_reply reply = {0};
+	struct hpz_wire_release wire = {.size = sizeof(wire), .id = id};
+	struct hpz_wire_empty empty;
+	const char *why;
+
+	int error = api_begin_call(hpz);
+	if (error)
+		return error;
+	error = proto_check_unreserve(&wire, &why);
+	if (error)
+		return api_fail(hpz, error, "%s", why);
+	error = api_call(hpz, HPZ_OP_UNRESERVE, &wire, sizeof(wire), 0, &reply);
+	if (error)
+		return error;
+	if (!api_read(&reply.payload, &empty, sizeof(empty)) || empty.reserved || reply.payload.left)
+		return api_fail_protocol(hpz, "a malformed answer to an unreserve");
+	return HPZ_OK;
 }
 
 int hpz_adopt(

@@ -77,7 +77,7 @@ static bool api_read_holder(struct api_reader *reader, struct api_list_holder *r
 static bool api_check_lease_record(const struct hpz_wire_lease_record *record)
 {
 	return record->record == HPZ_RECORD_LEASE && record->id && record->state >= HPZ_STATE_OFFERED &&
-	       record->state <= HPZ_STATE_ORPHANED &&
+	       record->state <= HPZ_STATE_RESERVED &&
 	       (record->deliver == HPZ_DELIVER_FD || record->deliver == HPZ_DELIVER_PATH) &&
 	       record->pid >= 0 && record->holders <= HPZ_WIRE_MAX_HOLDERS && !record->reserved;
 }
@@ -106,6 +106,7 @@ static bool api_read_list_lease(struct api_reader *reader, struct api_list_lease
 		.pid = record.pid,
 		.segment_count = record.segments,
 		.holder_count = record.holders,
+		.ttl_ms = record.ttl_ms,
 	};
 	proto_get_text(record.label, sizeof(record.label), lease->label);
 	proto_get_text(record.comm, sizeof(record.comm), lease->comm);
@@ -149,7 +150,7 @@ static int api_read_page(
 int hpz_list(struct hpz *hpz, struct hpz_lease_list **ret_list)
 {
 	__attribute__((cleanup(cleanup_list))) struct hpz_lease_list *list = NULL;
-	struct hpz_wire_list wire = {.size = sizeof(wire), .flags = HPZ_WIRE_LIST_MORE};
+	struct hpz_wire_list wire = {.size = sizeof(wire), .flags = HPZ_WIRE_LIST_FLAGS};
 	struct hpz_wire_listed listed;
 
 	int error = api_begin_call(hpz);
@@ -163,9 +164,9 @@ int hpz_list(struct hpz *hpz, struct hpz_lease_list **ret_list)
 	do {
 		struct api_reply reply = {0};
 		error = api_call(hpz, HPZ_OP_LIST, &wire, sizeof(wire), 0, &reply);
-		/* An older hpzd knows of no orphans. */
-		if (error == HPZ_ERR_UNSUPPORTED && wire.flags && !wire.cursor) {
-			wire.flags = 0;
+		/* An older hpzd knows of no reservations, a still older one of no orphans. */
+		while (error == HPZ_ERR_UNSUPPORTED && wire.flags && !wire.cursor) {
+			wire.flags = wire.flags == HPZ_WIRE_LIST_FLAGS ? HPZ_WIRE_LIST_MORE : 0;
 			hpz->text[0] = '\0';
 			error = api_call(hpz, HPZ_OP_LIST, &wire, sizeof(wire), 0, &reply);
 		}
@@ -354,6 +355,7 @@ int hpz_status_get_pool(const struct hpz_status *status, size_t index, struct hp
 		.orphans = from->wire.orphans,
 		.verify_hits = from->wire.verify_hits,
 		.sigbus = from->wire.sigbus,
+		.reserved_pages = from->wire.reserved_pages,
 	};
 	return api_put_struct(pool, &ours, sizeof(ours));
 }

@@ -149,11 +149,13 @@ struct hpz_lease_request {
 	 * for ever. Above 0 only for root, admins and whom hpzd's configuration allows it.
 	 */
 	int32_t priority;
+	/* Out of what hpz_reserve() keeps, at most what is left of it; 0: out of what is nobody's. */
+	uint64_t reservation;
 };
 #define HPZ_LEASE_REQUEST_INIT                                                                               \
 	{                                                                                                    \
 		sizeof(struct hpz_lease_request), 0, HPZ_PAGE_SIZE_ANY, HPZ_NODE_ANY, 0, HPZ_DELIVER_FD, 0,  \
-			0, NULL, NULL, -1, -1, 0, 0, 0                                                       \
+			0, NULL, NULL, -1, -1, 0, 0, 0, 0                                                    \
 	}
 
 /*
@@ -218,6 +220,39 @@ HPZ_PUBLIC int hpz_lease_steal_fd(struct hpz_lease *lease, size_t index);
  */
 HPZ_PUBLIC int hpz_map(struct hpz *hpz, struct hpz_lease *lease, void **ret_address, size_t *ret_length);
 HPZ_PUBLIC void hpz_unmap(struct hpz_lease *lease);
+
+/* ---- reservations ---- */
+
+#define HPZ_RESERVE_MAX_MS ((uint64_t)86400000) /* a day */
+
+struct hpz_reservation {
+	size_t struct_size;
+	uint64_t id;
+	/* bytes */
+	uint64_t size;   /* kept: what was asked for, rounded up to whole pages */
+	uint64_t ready;  /* of it, clean when it was asked for */
+	uint64_t zeroed; /* of it, zeroed for it */
+	uint64_t page_size;
+	uint64_t ttl_ms;
+	int32_t node;
+	char pool[72];
+};
+
+/*
+ * Has clean memory kept for ttl_ms (1 to HPZ_RESERVE_MAX_MS), as for a VM that is about to arrive: for leases
+ * of our uid, or an admin's, that name its id in `reservation`, several of them until it is used up. `size`,
+ * `page_size`, `node`, `timeout_ms`, `label`, `priority` and HPZ_LEASE_SEGMENTS (it may be kept in several
+ * pieces: then a lease without that flag gets no more than one of them) count as for hpz_lease(), the others
+ * must not be used. It outlives this connection and hpzd, counts as a lease in our quota, and ends by itself.
+ * Errors: as hpz_lease(), and UNSUPPORTED (an older hpzd). Since 0.1.
+ */
+HPZ_PUBLIC int hpz_reserve(struct hpz *hpz, const struct hpz_lease_request *request, uint64_t ttl_ms,
+	struct hpz_reservation *reservation);
+/*
+ * Ends a reservation: what is left of it is anybody's again. One that has ended is success. Errors:
+ * UNKNOWN_LEASE (an id that was never given), INVALID (a lease's), DENIED, LOST ... Since 0.1.
+ */
+HPZ_PUBLIC int hpz_unreserve(struct hpz *hpz, uint64_t id);
 
 enum hpz_plan_kind {
 	HPZ_PLAN_EXACT = 1,   /* one clean segment of that size */
@@ -298,7 +333,8 @@ enum hpz_lease_state {
 	HPZ_STATE_RETURNING = 3, /* ended, but its memory is not proven free */
 	HPZ_STATE_ENDED = 4,
 	/* Its lease has ended and its file is gone, but somebody holds its pages. */
-	HPZ_STATE_ORPHANED = 5
+	HPZ_STATE_ORPHANED = 5,
+	HPZ_STATE_RESERVED = 6 /* no lease, but memory kept for leases to come: hpz_reserve() */
 };
 
 struct hpz_lease_info {
@@ -320,6 +356,7 @@ struct hpz_lease_info {
 	const char *comm;      /* owner's command name when it was granted; borrowed */
 	const char *reason;    /* returning, orphaned: what holds the memory, as "a pinned page"; "" when that
 				  is not known; borrowed */
+	uint64_t ttl_ms;       /* reserved: how long it still stands */
 };
 
 struct hpz_holder {
@@ -330,8 +367,8 @@ struct hpz_holder {
 };
 
 /*
- * Every lease that has not ended, and behind them the orphans: several may have the same id. The caller owns
- * *ret_list: hpz_list_free().
+ * Every lease that has not ended, behind them the orphans, of which several may have the same id, and the
+ * reservations, whose `size` is what is left. The caller owns *ret_list: hpz_list_free().
  */
 HPZ_PUBLIC int hpz_list(struct hpz *hpz, struct hpz_lease_list **ret_list);
 HPZ_PUBLIC void hpz_list_free(struct hpz_lease_list *list);
@@ -394,6 +431,7 @@ struct hpz_pool_status {
 	uint32_t orphans;        /* files of orphan_pages */
 	uint32_t verify_hits;    /* clean segments with a byte that was not zero */
 	uint32_t sigbus;         /* faults in memory that workers met */
+	uint64_t reserved_pages; /* promised by reservations, most of them among `clean` */
 };
 
 /* What hpzd has and does. The caller owns *ret_status: hpz_status_free(). */

@@ -98,6 +98,8 @@ static const uint16_t proto_least[HPZ_OP_LAST + 1] = {
 	[HPZ_OP_CALIBRATE] = 80,
 	[HPZ_OP_CLEARING] = 8,
 	[HPZ_OP_PLAN] = 376,
+	[HPZ_OP_RESERVE] = 376,
+	[HPZ_OP_UNRESERVE] = 24,
 };
 
 size_t proto_get_least_size(uint16_t op)
@@ -161,6 +163,11 @@ static int proto_check_timeout(int64_t timeout_ms, const char **ret_why)
 	return HPZ_OK;
 }
 
+static int proto_check_id(uint64_t id, const char **ret_why)
+{
+	return id ? HPZ_OK : proto_refuse(HPZ_ERR_INVALID, "a lease id is never 0", ret_why);
+}
+
 int proto_check_hello(const struct hpz_wire_hello *hello, const char **ret_why)
 {
 	if (hello->magic != HPZ_WIRE_MAGIC)
@@ -216,8 +223,7 @@ static int proto_check_lease_path(const struct hpz_wire_lease *lease, const char
 
 static bool proto_is_lease_reserved_used(const struct hpz_wire_lease *lease)
 {
-	return lease->reserved || lease->reserved2 || lease->ttl_ms || lease->reservation || lease->policy ||
-	       lease->cells || lease->node_mask;
+	return lease->reserved || lease->reserved2 || lease->policy || lease->cells || lease->node_mask;
 }
 
 static int proto_check_bulk(const struct hpz_wire_lease *lease, const char **ret_why)
@@ -234,7 +240,8 @@ static int proto_check_bulk(const struct hpz_wire_lease *lease, const char **ret
 	return HPZ_OK;
 }
 
-int proto_check_lease(const struct hpz_wire_lease *lease, const char **ret_why)
+/* What a lease and a reservation have in common. */
+static int proto_check_memory(const struct hpz_wire_lease *lease, const char **ret_why)
 {
 	if ((lease->flags & ~HPZ_WIRE_LEASE_FLAGS) || proto_is_lease_reserved_used(lease))
 		return proto_refuse_reserved(ret_why);
@@ -268,9 +275,35 @@ int proto_check_lease(const struct hpz_wire_lease *lease, const char **ret_why)
 						: proto_check_lease_path(lease, ret_why);
 }
 
-static int proto_check_id(uint64_t id, const char **ret_why)
+int proto_check_lease(const struct hpz_wire_lease *lease, const char **ret_why)
 {
-	return id ? HPZ_OK : proto_refuse(HPZ_ERR_INVALID, "a lease id is never 0", ret_why);
+	if (lease->ttl_ms)
+		return proto_refuse_reserved(ret_why);
+	if (lease->reservation && lease->count > 1)
+		return proto_refuse(
+			HPZ_ERR_INVALID, "leases of a reservation are asked for one by one", ret_why);
+	return proto_check_memory(lease, ret_why);
+}
+
+int proto_check_reserve(const struct hpz_wire_lease *lease, const char **ret_why)
+{
+	if (lease->count || lease->reservation)
+		return proto_refuse_reserved(ret_why);
+	if (lease->ttl_ms == 0 || lease->ttl_ms > HPZ_RESERVE_MAX_MS)
+		return proto_refuse(
+			HPZ_ERR_INVALID, "a reservation stands for a millisecond to a day", ret_why);
+	if (lease->deliver != HPZ_DELIVER_FD || (lease->flags & ~HPZ_LEASE_SEGMENTS) || lease->owner_pid ||
+		lease->key[0])
+		return proto_refuse(HPZ_ERR_INVALID,
+			"delivery, owner and key are the leases', not the reservation's", ret_why);
+	return proto_check_memory(lease, ret_why);
+}
+
+int proto_check_unreserve(const struct hpz_wire_release *unreserve, const char **ret_why)
+{
+	if (unreserve->flags || unreserve->timeout_ms)
+		return proto_refuse_reserved(ret_why);
+	return proto_check_id(unreserve->id, ret_why);
 }
 
 int proto_check_release(const struct hpz_wire_release *release, const char **ret_why)
@@ -292,7 +325,7 @@ int proto_check_adopt(const struct hpz_wire_adopt *adopt, const char **ret_why)
 
 int proto_check_list(const struct hpz_wire_list *list, const char **ret_why)
 {
-	return list->flags & ~HPZ_WIRE_LIST_MORE ? proto_refuse_reserved(ret_why) : HPZ_OK;
+	return list->flags & ~HPZ_WIRE_LIST_FLAGS ? proto_refuse_reserved(ret_why) : HPZ_OK;
 }
 
 int proto_check_wait(const struct hpz_wire_wait *wait, const char **ret_why)

@@ -36,6 +36,14 @@
  * another, and one ACK with the first id and the count confirms them all. From then on each is a lease like
  * any other.
  *
+ * RESERVE, whose payload is a struct hpz_wire_lease, has clean memory kept for ttl_ms: it is found and waited
+ * for as for a LEASE, but no descriptors come. LEASEs of the same user, or of an admin, that name the
+ * reservation get their memory from it, until it is used up. It ends with the time, with UNRESERVE (whose
+ * payload is a struct hpz_wire_release without flags; one that has ended is success), or when its pool is
+ * drained; LEASEs that have their memory by then are leases like any others. Its id is of the leases' ids. It
+ * counts as a lease of its size in its owner's quota. With HPZ_WIRE_LIST_RESERVED reservations come behind
+ * all else in LIST: LEASE records of state RESERVED, without segments; `given` is what is left of `asked`.
+ *
  * CHECK with cursor 0 compares the books with the disk and the kernel and answers when that is done; its
  * findings come in pages as those of LIST do: a cursor asks for the next page of what that check found, and
  * is INVALID once a later check has begun.
@@ -111,8 +119,10 @@ enum hpz_wire_op {
 	HPZ_OP_CALIBRATE = 13,
 	HPZ_OP_CLEARING = 14,
 	HPZ_OP_PLAN = 15,
+	HPZ_OP_RESERVE = 17,
+	HPZ_OP_UNRESERVE = 18,
 };
-#define HPZ_OP_LAST HPZ_OP_PLAN
+#define HPZ_OP_LAST HPZ_OP_UNRESERVE
 
 #define HPZ_WIRE_REPLY 1u /* head.flags */
 
@@ -126,7 +136,8 @@ struct hpz_wire_head {
 };
 static_assert(sizeof(struct hpz_wire_head) == 24, "wire");
 
-#define HPZ_WIRE_CAN_ZEROED 1u /* client: knows hpz_wire_leased.zeroed; others get 0 there */
+#define HPZ_WIRE_CAN_ZEROED   1u /* client: knows hpz_wire_leased.zeroed; others get 0 there */
+#define HPZ_WIRE_CAN_RESERVED 4u /* client: knows hpz_wire_pool.reserved_pages; others get 0 there */
 
 struct hpz_wire_hello {
 	uint32_t size;
@@ -179,10 +190,10 @@ struct hpz_wire_lease {
 	char label[HPZ_WIRE_LABEL];
 	char key[HPZ_WIRE_KEY];
 	/* the following: zero until used */
-	uint32_t count;   /* a bulk of so many leases, at most HPZ_WIRE_MAX_FDS; 0: one */
-	int32_t priority; /* among those that wait for a pool's memory: the higher, the sooner */
-	uint64_t ttl_ms;
-	uint64_t reservation;
+	uint32_t count;       /* a bulk of so many leases, at most HPZ_WIRE_MAX_FDS; 0: one */
+	int32_t priority;     /* among those that wait for a pool's memory: the higher, the sooner */
+	uint64_t ttl_ms;      /* RESERVE: how long it stands */
+	uint64_t reservation; /* LEASE: out of what this one keeps; 0: none */
 	uint32_t policy;
 	uint32_t cells;
 	uint64_t node_mask;
@@ -204,6 +215,21 @@ struct hpz_wire_leased {
 	uint64_t zeroed; /* bytes of it that the kernel zeroed for this request */
 };
 static_assert(sizeof(struct hpz_wire_leased) == 56, "wire");
+
+/* Reply to RESERVE. */
+struct hpz_wire_reserved {
+	uint32_t size;
+	int32_t node;
+	uint64_t id;
+	uint64_t asked; /* bytes */
+	uint64_t given; /* bytes that are kept */
+	uint64_t ready; /* as in hpz_wire_leased */
+	uint64_t zeroed;
+	uint64_t page_size;
+	uint64_t ttl_ms;
+	char pool[HPZ_WIRE_NAME];
+};
+static_assert(sizeof(struct hpz_wire_reserved) == 128, "wire");
 
 enum hpz_wire_record {
 	HPZ_RECORD_LEASE = 1,
@@ -264,7 +290,9 @@ struct hpz_wire_adopt {
 };
 static_assert(sizeof(struct hpz_wire_adopt) == 24, "wire");
 
-#define HPZ_WIRE_LIST_MORE 1u /* orphans and reasons, too */
+#define HPZ_WIRE_LIST_MORE     1u /* orphans and reasons, too */
+#define HPZ_WIRE_LIST_RESERVED 2u /* reservations, too; goes with MORE */
+#define HPZ_WIRE_LIST_FLAGS    3u
 
 struct hpz_wire_list {
 	uint32_t size;
@@ -302,8 +330,9 @@ struct hpz_wire_lease_record {
 	char label[HPZ_WIRE_LABEL];
 	char comm[16];
 	char reason[HPZ_WIRE_NAME]; /* returning, orphaned: what holds the memory; "": nothing known */
+	uint64_t ttl_ms;            /* reserved: how long it still stands */
 };
-static_assert(sizeof(struct hpz_wire_lease_record) == 296, "wire");
+static_assert(sizeof(struct hpz_wire_lease_record) == 304, "wire");
 
 struct hpz_wire_holder {
 	uint32_t size;
@@ -368,8 +397,10 @@ struct hpz_wire_pool {
 	uint32_t verify_hits; /* clean segments with a byte that was not zero */
 	uint32_t sigbus;      /* faults in memory that workers met */
 	uint32_t reserved;
+	uint64_t
+		reserved_pages; /* promised by reservations, most of them among the clean; see CAN_RESERVED */
 };
-static_assert(sizeof(struct hpz_wire_pool) == 1008, "wire");
+static_assert(sizeof(struct hpz_wire_pool) == 1016, "wire");
 
 struct hpz_wire_wait {
 	uint32_t size;
@@ -582,6 +613,8 @@ size_t proto_set_head(void *message, uint16_t op, uint64_t id, bool is_reply, ui
 /* What each request must be; *ret_why points to a static sentence when it is not. */
 int proto_check_hello(const struct hpz_wire_hello *hello, const char **ret_why);
 int proto_check_lease(const struct hpz_wire_lease *lease, const char **ret_why);
+int proto_check_reserve(const struct hpz_wire_lease *lease, const char **ret_why);
+int proto_check_unreserve(const struct hpz_wire_release *unreserve, const char **ret_why);
 int proto_check_release(const struct hpz_wire_release *release, const char **ret_why);
 int proto_check_adopt(const struct hpz_wire_adopt *adopt, const char **ret_why);
 int proto_check_list(const struct hpz_wire_list *list, const char **ret_why);

@@ -11,8 +11,6 @@
 #include <inttypes.h>
 #include <sys/socket.h>
 
-#define BOOT_ID "01234567-89ab-cdef-0123-456789abcdef"
-
 struct harness harness;
 const struct host *harness_host;
 const char *harness_mount;
@@ -51,6 +49,11 @@ static void on_record(enum journal_type type, const void *payload, size_t bytes,
 {
 }
 
+static void on_write(struct journal *journal, void *user)
+{
+	reserve_write_all(&harness.requests.reserves, journal);
+}
+
 static void on_checked(void *user)
 {
 	request_checked(&harness.requests);
@@ -78,7 +81,7 @@ static void forbid_bpf(void)
 void harness_open(void (*send)(struct session *session, struct request_reply *reply))
 {
 	const struct handoff_callbacks handoff = {on_ended, on_changed, NULL};
-	const struct reconcile_callbacks reconcile = {on_serve, on_settled, NULL};
+	const struct reconcile_callbacks reconcile = {on_serve, on_settled, on_write, NULL};
 	const char *program = getenv("HPZ_TEST_HPZD");
 
 	log_set_level((enum log_level)0);
@@ -106,7 +109,8 @@ void harness_open(void (*send)(struct session *session, struct request_reply *re
 	request_init(&harness.requests, &harness.loop, get_host(), &harness.config, harness.crew,
 		&harness.leases, harness.handoff, &harness.reconcile, &harness.books,
 		send ? send : session_send);
-	assert_int_equal(journal_open(harness.dir, BOOT_ID, on_record, NULL, NULL, &harness.journal), 0);
+	assert_int_equal(
+		journal_open(harness.dir, HARNESS_BOOT_ID, on_record, NULL, NULL, &harness.journal), 0);
 	prover_set_journal(harness.prover, harness.journal);
 	assert_int_equal(lease_finish_adoption(&harness.leases, harness.journal), 0);
 	reconcile_start(&harness.reconcile, harness.journal);

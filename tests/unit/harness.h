@@ -10,6 +10,7 @@
 #include "listener.h"
 #include "store.h"
 
+#define HARNESS_BOOT_ID "01234567-89ab-cdef-0123-456789abcdef"
 #define HARNESS_SECONDS 20 /* for anything to happen, on a busy machine */
 
 struct harness {

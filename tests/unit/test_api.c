@@ -1257,6 +1257,92 @@ static void test_many_too_many(void **state)
 	fake_join(&fake);
 }
 
+/* ---- reservations ---- */
+
+struct reserve_script {
+	struct hpz_wire_reserved reserved;
+	struct hpz_wire_lease request;
+	bool is_refused;
+};
+
+static void serve_reserve(struct fake *fake, void *data)
+{
+	struct reserve_script *script = data;
+	struct hpz_wire_release release;
+	struct hpz_wire_empty empty = {.size = sizeof(empty)};
+
+	fake_accept(fake);
+	fake_expect(fake, HPZ_OP_RESERVE, &script->request, sizeof(script->request));
+	fake_reply(fake, HPZ_OP_RESERVE, 0, &script->reserved, sizeof(script->reserved), NULL, 0);
+	if (!script->is_refused) {
+		fake_expect(fake, HPZ_OP_UNRESERVE, &release, sizeof(release));
+		if (release.id != 4711)
+			fake_fail(fake, "another reservation than ours");
+		fake_reply(fake, HPZ_OP_UNRESERVE, 0, &empty, sizeof(empty), NULL, 0);
+	}
+	fake_expect_end(fake);
+}
+
+static int ask_reserve(struct reserve_script *script, struct hpz_reservation *reservation)
+{
+	struct hpz_lease_request request = HPZ_LEASE_REQUEST_INIT;
+	struct fake fake;
+	struct hpz *hpz;
+
+	fake_start(&fake, serve_reserve, script);
+	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
+	request.size = 3 * PAGE;
+	request.label = "vm";
+	assert_int_equal(hpz_reserve(hpz, &request, 0, reservation), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_reserve(hpz, &request, 1, NULL), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_unreserve(hpz, 0), HPZ_ERR_INVALID);
+	int error = hpz_reserve(hpz, &request, 5000, reservation);
+	if (!error)
+		assert_int_equal(hpz_unreserve(hpz, reservation->id), HPZ_OK);
+	hpz_close(hpz);
+	fake_join(&fake);
+	return error;
+}
+
+static void test_reserve(void **state)
+{
+	static const struct hpz_wire_reserved good = {.size = sizeof(good),
+		.node = 1,
+		.id = 4711,
+		.asked = 3 * PAGE,
+		.given = 4 * PAGE,
+		.ready = PAGE,
+		.zeroed = 3 * PAGE,
+		.page_size = 2 * PAGE,
+		.ttl_ms = 4999,
+		.pool = "two"};
+	struct hpz_reservation reservation = {.struct_size = sizeof(reservation)};
+	struct reserve_script script = {.reserved = good};
+
+	assert_int_equal(ask_reserve(&script, &reservation), HPZ_OK);
+	assert_true(script.request.ttl_ms == 5000 && script.request.bytes == 3 * PAGE);
+	assert_string_equal(script.request.label, "vm");
+	assert_true(reservation.id == 4711 && reservation.size == 4 * PAGE && reservation.ready == PAGE &&
+		    reservation.zeroed == 3 * PAGE && reservation.page_size == 2 * PAGE &&
+		    reservation.ttl_ms == 4999 && reservation.node == 1);
+	assert_string_equal(reservation.pool, "two");
+	script.is_refused = true;
+#define SPOILED(field, value_)                                                                               \
+	do {                                                                                                 \
+		script.reserved = good;                                                                      \
+		script.reserved.field = (value_);                                                            \
+		assert_int_equal(ask_reserve(&script, &reservation), HPZ_ERR_PROTOCOL);                      \
+	} while (0)
+	SPOILED(id, 0);
+	SPOILED(asked, PAGE);
+	SPOILED(given, 2 * PAGE);
+	SPOILED(ready, 5 * PAGE);
+	SPOILED(zeroed, 4 * PAGE);
+	SPOILED(page_size, 0);
+	SPOILED(node, -1);
+#undef SPOILED
+}
+
 /* ---- withheld descriptors: the kernel passes on fewer than the peer says it sent ---- */
 
 struct withheld_script {
@@ -1712,13 +1798,18 @@ static void test_verify(void **state)
 	fake_join(&fake);
 }
 
-/* An hpzd that knows of no orphans refuses to be asked for them, and is asked again without. */
+/* An hpzd that knows of no reservations or orphans refuses to be asked for them, and is asked again without.
+ */
 static void serve_old_list(struct fake *fake, void *data)
 {
 	struct hpz_wire_listed listed = {.size = sizeof(listed)};
 	struct hpz_wire_list list;
 
 	fake_accept(fake);
+	fake_expect(fake, HPZ_OP_LIST, &list, sizeof(list));
+	if (list.flags != HPZ_WIRE_LIST_FLAGS)
+		fake_fail(fake, "reservations were not asked for");
+	fake_reply_error(fake, HPZ_OP_LIST, HPZ_ERR_UNSUPPORTED, 0, "what?");
 	fake_expect(fake, HPZ_OP_LIST, &list, sizeof(list));
 	if (list.flags != HPZ_WIRE_LIST_MORE)
 		fake_fail(fake, "orphans were not asked for");
@@ -2144,7 +2235,7 @@ static void test_spoiled_lists(void **state)
 	SPOILED(lease.record, HPZ_RECORD_SEGMENT);
 	SPOILED(lease.id, 0);
 	SPOILED(lease.state, 0);
-	SPOILED(lease.state, 6);
+	SPOILED(lease.state, 7);
 	SPOILED(lease.deliver, 2);
 	SPOILED(lease.pid, -1);
 	SPOILED(lease.segments, 1);
@@ -2452,6 +2543,7 @@ int main(void)
 		cmocka_unit_test(test_lease_of_every_length),
 		cmocka_unit_test(test_smaller_lease),
 		cmocka_unit_test(test_lease_many),
+		cmocka_unit_test(test_reserve),
 		cmocka_unit_test(test_wrong_bulk),
 		cmocka_unit_test(test_many_too_many),
 		cmocka_unit_test(test_withheld),

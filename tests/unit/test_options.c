@@ -6,7 +6,7 @@
 
 static bool flag;
 static const char *text;
-static uint64_t bytes;
+static uint64_t bytes, number;
 static int64_t seconds, wait_ms;
 static int32_t node, pid, priority;
 static uint32_t mode;
@@ -20,6 +20,7 @@ static const struct options_row rows[] = {
 	{"pid", OPTIONS_PID, &pid, "PID", "a process"},
 	{"mode", OPTIONS_MODE, &mode, "MODE", "a mode"},
 	{"priority", OPTIONS_PRIORITY, &priority, "N", "a priority"},
+	{"id", OPTIONS_ID, &number, "ID", "an id"},
 };
 
 static const struct hpzctl_verb verb = {.name = "test", .operands = "OPERAND", .help = "is tested"};
@@ -88,8 +89,8 @@ static void test_values(void **state)
 	assert_string_equal(text, "a=b");
 	assert_true(
 		seconds == HPZ_FOREVER && wait_ms == HPZ_FOREVER && node == HPZ_NODE_ANY && bytes == 2 << 20);
-	assert_int_equal(PARSE(false, "--priority=1000"), OPTIONS_GO);
-	assert_int_equal(priority, 1000);
+	assert_int_equal(PARSE(false, "--priority=1000", "--id", "9007199254740991"), OPTIONS_GO);
+	assert_true(priority == 1000 && number == 9007199254740991u);
 	/* An empty text is one. What looks like an option is a value where one is due. */
 	assert_int_equal(PARSE(false, "--text="), OPTIONS_GO);
 	assert_string_equal(text, "");
@@ -112,6 +113,7 @@ static void test_bad_values(void **state)
 		{"size", {"", "0", "x", "-1", "1Q", "99999999999G", "1.5.5G", " 1G"}},
 		{"seconds", {"", "x", "-1", "1s", "1.2.3", ".", "1e3", "9999999999999999", "Forever"}},
 		{"wait", {"", "x", "-1"}},
+		{"id", {"", "x", "0", "-1", "1.5", "99999999999999999999"}},
 		{"priority", {"", "x", "-", "--1", "1001", "-1001", "+1", "1.5"}},
 		{"node", {"", "x", "-1", "1.5", "2147483648", "99999999999999999999", "Any"}},
 		{"pid", {"", "0", "x", "-1", "2147483648", "+1", " 1"}},

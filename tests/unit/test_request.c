@@ -156,6 +156,12 @@ static void test_wrong_hello(void **state)
 static bool make_request(uint16_t op, struct message *message)
 {
 	const struct hpz_wire_lease lease = harness_get_lease(1, 0);
+	const struct hpz_wire_lease reserve = {.size = sizeof reserve,
+		.bytes = 1,
+		.node = -1,
+		.owner_uid = -1,
+		.owner_gid = -1,
+		.ttl_ms = 1};
 	const struct hpz_wire_ack ack = {sizeof ack, 0, 5};
 	const struct hpz_wire_release release = {.size = sizeof release, .id = 5};
 	const struct hpz_wire_adopt adopt = {.size = sizeof adopt, .id = 5};
@@ -181,6 +187,10 @@ static bool make_request(uint16_t op, struct message *message)
 	case HPZ_OP_ACK:
 		harness_make(message, op, 9, &ack, sizeof ack);
 		return true;
+	case HPZ_OP_RESERVE:
+		harness_make(message, op, 9, &reserve, sizeof reserve);
+		return true;
+	case HPZ_OP_UNRESERVE:
 	case HPZ_OP_RELEASE:
 		harness_make(message, op, 9, &release, sizeof release);
 		return true;
@@ -365,6 +375,8 @@ static void test_denied(void **state)
 			break;
 		case HPZ_OP_HELLO:
 		case HPZ_OP_LEASE:
+		case HPZ_OP_RESERVE:
+		case HPZ_OP_UNRESERVE:
 		case HPZ_OP_RELEASE:
 		case HPZ_OP_ADOPT:
 		case HPZ_OP_DRAIN:
