@@ -5,6 +5,7 @@
 #include <inttypes.h>
 
 #include "clearing.h"
+#include "demand.h"
 #include "leases.h"
 #include "options.h"
 #include "output.h"
@@ -21,6 +22,12 @@ static void cmd_status_cleanup_clearing(struct hpz_clearing **clearing)
 	hpz_clearing_free(*clearing);
 }
 #define _cleanup_clearing_ __attribute__((cleanup(cmd_status_cleanup_clearing)))
+
+static void cmd_status_cleanup_demand(struct hpz_demand **demand)
+{
+	hpz_demand_free(*demand);
+}
+#define _cleanup_demand_ __attribute__((cleanup(cmd_status_cleanup_demand)))
 
 static void cmd_status_get_pool(
 	const struct hpz_status *status, size_t index, struct hpz_pool_status *ret_pool)
@@ -68,7 +75,8 @@ static void cmd_status_print_pool_json(struct output_json *json, const struct hp
 }
 
 static void cmd_status_print_json(const struct hpz_status *status, const struct hpz_daemon_status *daemon,
-	const struct hpz_lease_list *list, const struct hpz_clearing *clearing)
+	const struct hpz_lease_list *list, const struct hpz_clearing *clearing,
+	const struct hpz_demand *demand)
 {
 	struct output_json json;
 
@@ -94,6 +102,7 @@ static void cmd_status_print_json(const struct hpz_status *status, const struct 
 		cmd_status_print_pool_json(&json, &pool);
 	}
 	output_json_close(&json);
+	demand_print_json(&json, "demand", demand);
 	clearing_print_json(&json, clearing);
 	leases_print_json(&json, list);
 	output_json_close(&json);
@@ -178,7 +187,8 @@ static void cmd_status_print_pools(const struct hpz_status *status, uint32_t poo
 }
 
 static void cmd_status_print(const struct hpz_status *status, const struct hpz_daemon_status *daemon,
-	const struct hpz_lease_list *list, const struct hpz_clearing *clearing)
+	const struct hpz_lease_list *list, const struct hpz_clearing *clearing,
+	const struct hpz_demand *demand)
 {
 	char uptime[OUTPUT_DURATION];
 
@@ -195,6 +205,7 @@ static void cmd_status_print(const struct hpz_status *status, const struct hpz_d
 		cmd_status_print_pools(status, daemon->pool_count);
 	else
 		puts("No pools: /etc/hpz/hpzd.conf makes them.");
+	demand_print_summary(stdout, demand);
 	putchar('\n');
 	clearing_print(stdout, clearing);
 	if (hpz_list_get_count(list))
@@ -209,6 +220,7 @@ int cmd_status(struct hpzctl *ctl, int argc, char **argv)
 	_cleanup_status_ struct hpz_status *status = NULL;
 	_cleanup_list_ struct hpz_lease_list *list = NULL;
 	_cleanup_clearing_ struct hpz_clearing *clearing = NULL;
+	_cleanup_demand_ struct hpz_demand *demand = NULL;
 	struct hpz_daemon_status daemon = {.struct_size = sizeof(daemon)};
 	char **operands;
 	int count;
@@ -226,14 +238,16 @@ int cmd_status(struct hpzctl *ctl, int argc, char **argv)
 		error = hpz_list(hpz, &list);
 	if (!error)
 		error = hpz_get_clearing(hpz, &clearing);
+	if (!error)
+		error = hpz_get_demand(hpz, &demand);
 	if (error == HPZ_ERR_UNSUPPORTED) /* an older hpzd */
 		error = HPZ_OK;
 	if (error)
 		return hpzctl_fail(ctl, hpz, error, "cannot get the status");
 	hpz_status_get_daemon(status, &daemon);
 	if (ctl->json)
-		cmd_status_print_json(status, &daemon, list, clearing);
+		cmd_status_print_json(status, &daemon, list, clearing, demand);
 	else
-		cmd_status_print(status, &daemon, list, clearing);
+		cmd_status_print(status, &daemon, list, clearing, demand);
 	return HPZCTL_DONE;
 }

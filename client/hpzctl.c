@@ -13,6 +13,7 @@ static const struct hpzctl_verb verbs[] = {
 	{"plan", cmd_plan, "SIZE", "Show what a lease would get now, without taking it."},
 	{"reserve", cmd_reserve, "SIZE", "Keep clean memory for leases to come, for some time."},
 	{"unreserve", cmd_unreserve, "ID", "End a reservation before its time is over."},
+	{"demand", cmd_demand, "", "Show which sizes are asked for, and the stock that would serve them."},
 	{"release", cmd_release, "ID...", "End leases. Releasing one that has ended is success."},
 	{"leases", cmd_leases, "",
 		"List the leases, and who still holds the memory of those that have ended."},

@@ -337,12 +337,21 @@ static enum demand_reason find_reason(const struct share *share, size_t i, uint6
 	return size->pages > share->budget ? DEMAND_TOO_LARGE : DEMAND_CROWDED;
 }
 
-/* Whether anything has changed. */
-static bool propose(struct demand *demand, uint64_t learnable)
+static uint64_t get_learnable(const struct demand *demand)
 {
-	struct share share = {.demand = demand,
-		.budget = learnable / 100 * demand->rules.share_percent +
-			  learnable % 100 * demand->rules.share_percent / 100};
+	return subtract(demand->rules.pages, count_fixed_pages(&demand->rules));
+}
+
+static uint64_t get_budget(const struct demand *demand)
+{
+	uint64_t learnable = get_learnable(demand), percent = demand->rules.share_percent;
+	return learnable / 100 * percent + learnable % 100 * percent / 100;
+}
+
+/* Whether anything has changed. */
+static bool propose(struct demand *demand)
+{
+	struct share share = {.demand = demand, .budget = get_budget(demand)};
 	uint64_t beyond_fixed[DEMAND_SIZES_MAX];
 	bool is_changed = false;
 	for (size_t i = 0; i < demand->size_count; i++) {
@@ -392,8 +401,8 @@ bool demand_plan(struct demand *demand, uint64_t now_ns)
 {
 	fade_all(demand, now_ns);
 	uint64_t learned_before = count_learned_pages(demand), large_before = demand->large_pages;
-	uint64_t learnable = subtract(demand->rules.pages, count_fixed_pages(&demand->rules));
-	bool is_changed = propose(demand, learnable);
+	uint64_t learnable = get_learnable(demand);
+	bool is_changed = propose(demand);
 	uint64_t learned = count_learned_pages(demand);
 	demand->large_pages = pick_large(demand, learnable, learnable - learned);
 	return is_changed || learned != learned_before || demand->large_pages != large_before;
@@ -426,7 +435,7 @@ size_t demand_get_stock(const struct demand *demand, struct demand_class ret_cla
 {
 	struct stock stock = {ret_classes, 0};
 	const struct demand_rules *rules = &demand->rules;
-	uint64_t learnable = subtract(rules->pages, count_fixed_pages(rules));
+	uint64_t learnable = get_learnable(demand);
 	uint64_t rest = subtract(learnable, count_learned_pages(demand));
 	uint64_t large = MIN(demand->large_pages, rest);
 	uint64_t piece = MAX(rules->piece_pages, 1);
@@ -440,6 +449,21 @@ size_t demand_get_stock(const struct demand *demand, struct demand_class ret_cla
 	add_class(&stock, piece, pieces);
 	add_class(&stock, 1, rest - large - pieces * piece);
 	return stock.count;
+}
+
+void demand_get_totals(const struct demand *demand, struct demand_totals *ret_totals)
+{
+	*ret_totals = (struct demand_totals){
+		.fixed_pages = count_fixed_pages(&demand->rules),
+		.learned_pages = count_learned_pages(demand),
+		.most_pages = get_budget(demand),
+		.large_pages = demand->large_pages,
+	};
+}
+
+uint64_t demand_get_fixed(const struct demand *demand, uint64_t pages)
+{
+	return count_fixed(&demand->rules, pages);
 }
 
 /* ---- life ---- */

@@ -101,6 +101,15 @@ bool demand_plan(struct demand *demand, uint64_t now_ns);
  * size once. Together exactly rules.pages, as far as single pages go. */
 size_t demand_get_stock(const struct demand *demand, struct demand_class ret_classes[DEMAND_STOCK_MAX]);
 
+struct demand_totals {
+	uint64_t fixed_pages, learned_pages;
+	uint64_t most_pages;  /* that may be learned */
+	uint64_t large_pages; /* of the large segment in what is left; 0: none */
+};
+void demand_get_totals(const struct demand *demand, struct demand_totals *ret_totals);
+/* Segments of that length that are kept anyhow. */
+uint64_t demand_get_fixed(const struct demand *demand, uint64_t pages);
+
 /* Requests for it lately, however they were served. */
 uint64_t demand_get_asked(const struct demand_size *size);
 

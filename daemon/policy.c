@@ -235,6 +235,24 @@ static size_t find_awaited(const struct policy_input *input)
 }
 
 /*
+ * Pages of which nothing that is missing can be made, and will not be: as one segment of whatever length they
+ * serve better than free. Only when all else is done.
+ */
+static void plan_filler(const struct policy_input *input, struct fills *fills, struct policy_plan *plan)
+{
+	uint64_t pages = MIN(fills->usable, fills->place);
+	bool is_quiet = plan->action_count == 0 && !input->is_raising && fills->slots > 0 &&
+			!(input->may_raise && plan->short_pages > fills->usable);
+	for (size_t i = 0; i < input->class_count; i++)
+		is_quiet = is_quiet && input->classes[i].filling + input->classes[i].dirty == 0;
+	if (!is_quiet || pages == 0 || input->waiting_pages > 0)
+		return;
+	add_action(plan, POLICY_CREATE, pages, 1);
+	plan->missing_pages += pages;
+	fills->usable -= pages;
+}
+
+/*
  * Missing segments as far as the kernel has pages: first what is waited for, then large ones first; a large
  * one it lacks does not stop a small.
  */
@@ -249,6 +267,8 @@ static void plan_fills(const struct policy_input *input, struct policy_plan *pla
 		if (i != awaited)
 			plan_class(&input->classes[i], &fills, plan);
 	}
+	if (input->is_gentle)
+		plan_filler(input, &fills, plan);
 	/* What is left of usable would serve a part of what is short, and what is given back just now. */
 	uint64_t lacking = subtract(plan->short_pages, fills.usable + count_freed(plan));
 	if (lacking > 0 && input->may_raise && !input->is_raising)

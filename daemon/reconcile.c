@@ -678,7 +678,10 @@ static void cut_clean(struct reconcile *reconcile, struct pool *pool, uint64_t s
 	if (!segment)
 		return;
 	_cleanup_fd_ int fd = reconcile_open_clean(reconcile, segment);
+	segment->is_opening = true;
 	int r = fd < 0 ? fd : pool_cut(segment, fd, pages);
+	reconcile_was_opened(reconcile, segment);
+	segment->is_opening = false;
 	if (r < 0 && r != -EBUSY &&
 		r != -EINVAL) /* those: somebody opened it, and it is not clean any more */
 		log_error("pool %s: a clean segment cannot be cut: %s", pool->name, strerror(-r));

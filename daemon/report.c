@@ -188,6 +188,100 @@ size_t report_check(const struct books *books, size_t index, void *buffer, size_
 	return sizeof *head + head->records * sizeof *record;
 }
 
+/* ---- demand ---- */
+
+static const uint32_t demand_reasons[] = {
+	[DEMAND_ENOUGH] = HPZ_DEMAND_ENOUGH,
+	[DEMAND_RARE] = HPZ_DEMAND_RARE,
+	[DEMAND_CROWDED] = HPZ_DEMAND_CROWDED,
+	[DEMAND_TOO_LARGE] = HPZ_DEMAND_TOO_LARGE,
+};
+
+static uint64_t to_milli(uint64_t value)
+{
+	return value / DEMAND_ONE * 1000 + value % DEMAND_ONE * 1000 / DEMAND_ONE;
+}
+
+static void count_there(const struct pool *pool, uint64_t pages, uint64_t *ret_there, uint64_t *ret_clean)
+{
+	*ret_there = *ret_clean = 0;
+	POOL_FOR_EACH (pos, pool) {
+		const struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
+		if (class->pages != pages)
+			continue;
+		*ret_clean = class->counts[SEGMENT_CLEAN];
+		for (size_t i = 0; i < SEGMENT_STATE_COUNT; i++)
+			*ret_there += class->counts[i];
+	}
+}
+
+static void report_size(
+	const struct pool *pool, const struct demand_size *size, struct hpz_wire_demand_size *ret_record)
+{
+	*ret_record = (struct hpz_wire_demand_size){
+		.size = sizeof *ret_record,
+		.record = HPZ_RECORD_DEMAND_SIZE,
+		.bytes = size->pages * pool->config.page_size,
+		.out = size->out,
+		.peak_milli = to_milli(size->peak),
+		.exact_milli = to_milli(size->served[DEMAND_EXACT]),
+		.larger_milli = to_milli(size->served[DEMAND_LARGER]),
+		.zeroed_milli = to_milli(size->served[DEMAND_ZEROED]),
+		.waited_milli = to_milli(size->served[DEMAND_WAITED]),
+		.refused_milli = to_milli(size->served[DEMAND_REFUSED]),
+		.wanted = size->wanted,
+		.fixed = demand_get_fixed(&pool->demand, size->pages),
+		.proposed = size->proposed,
+		.reason = demand_reasons[size->reason],
+	};
+	count_there(pool, size->pages, &ret_record->there, &ret_record->clean);
+}
+
+static void report_demand_pool(const struct pool *pool, struct hpz_wire_demand_pool *ret_record)
+{
+	struct demand_totals totals;
+	demand_get_totals(&pool->demand, &totals);
+	*ret_record = (struct hpz_wire_demand_pool){
+		.size = sizeof *ret_record,
+		.record = HPZ_RECORD_DEMAND_POOL,
+		.sizes = (uint32_t)pool->demand.size_count,
+		.node = pool->config.node,
+		.page_size = pool->config.page_size,
+		.target = pool->config.pages * pool->config.page_size,
+		.fixed = totals.fixed_pages * pool->config.page_size,
+		.learned = totals.learned_pages * pool->config.page_size,
+		.most = totals.most_pages * pool->config.page_size,
+		.large = totals.large_pages * pool->config.page_size,
+		.half_life_ms = pool->demand.rules.half_life_ns / NS_PER_MS,
+		.learns = pool->config.is_learning,
+	};
+	proto_set_text(ret_record->pool, sizeof ret_record->pool, pool->name);
+}
+
+size_t report_demand(const struct reconcile *reconcile, size_t index, void *buffer, size_t capacity)
+{
+	struct hpz_wire_demanded *head = buffer;
+	*head = (struct hpz_wire_demanded){.size = sizeof *head};
+	size_t used = sizeof *head;
+	for (; index < reconcile->pool_count; index++) {
+		const struct pool *pool = reconcile->pools[index];
+		struct hpz_wire_demand_pool *record =
+			(struct hpz_wire_demand_pool *)((unsigned char *)buffer + used);
+		struct hpz_wire_demand_size *sizes = (struct hpz_wire_demand_size *)(record + 1);
+		size_t needed = sizeof *record + pool->demand.size_count * sizeof *sizes;
+		if (used + needed > capacity) {
+			head->cursor = index;
+			break;
+		}
+		report_demand_pool(pool, record);
+		for (size_t i = 0; i < pool->demand.size_count; i++)
+			report_size(pool, &pool->demand.sizes[i], &sizes[i]);
+		used += needed;
+		head->records += 1 + (uint32_t)pool->demand.size_count;
+	}
+	return used;
+}
+
 /* ---- status ---- */
 
 /* Holes of leased segments; the pool's counts are refreshed with it. */

@@ -28,4 +28,7 @@ size_t report_status(
 /* struct hpz_wire_clearing and its records. Returns the bytes used. */
 size_t report_clearing(const struct reconcile *reconcile, const struct config_clear *clear, void *buffer);
 
+/* One page of what was learned, from that pool on; returns its length. At least one pool fits. */
+size_t report_demand(const struct reconcile *reconcile, size_t index, void *buffer, size_t capacity);
+
 #endif

@@ -1674,6 +1674,15 @@ static enum request_outcome handle_clearing(struct requests *requests, struct se
 	return finish_reply(requests, head->op, head->id, length);
 }
 
+static enum request_outcome handle_demand(struct requests *requests, struct session *session,
+	const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
+{
+	const struct hpz_wire_demand *wire = payload;
+	size_t capacity = sizeof requests->reply.bytes - sizeof(struct hpz_wire_head);
+	return finish_reply(requests, head->op, head->id,
+		report_demand(requests->reconcile, wire->cursor, get_payload(requests), capacity));
+}
+
 /* ---- verify ---- */
 
 static enum request_outcome handle_verify(struct requests *requests, struct session *session,
@@ -1935,6 +1944,7 @@ CHECK(verify)
 CHECK(calibrate)
 CHECK(set)
 CHECK(check)
+CHECK(demand)
 
 #define NEEDS_OWN (CONFIG_ALLOW_LEASE | CONFIG_ALLOW_ADMIN) /* which lease it is decides the rest */
 
@@ -1963,6 +1973,7 @@ static const struct {
 	[HPZ_OP_CALIBRATE] = {"calibrate", sizeof(struct hpz_wire_calibrate), check_calibrate, handle_calibrate, CONFIG_ALLOW_ADMIN, false},
 	[HPZ_OP_SET]     = {"set rules of clearing", sizeof(struct hpz_wire_set), check_set, handle_set, CONFIG_ALLOW_ADMIN, false},
 	[HPZ_OP_CLEARING] = {"read status", sizeof(struct hpz_wire_empty), check_empty, handle_clearing, CONFIG_ALLOW_STATUS, false},
+	[HPZ_OP_DEMAND] = {"read status", sizeof(struct hpz_wire_demand), check_demand, handle_demand, CONFIG_ALLOW_STATUS, false},
 };
 /* clang-format on */
 

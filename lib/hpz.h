@@ -566,6 +566,61 @@ HPZ_PUBLIC int hpz_clearing_get_node(
 HPZ_PUBLIC int hpz_clearing_get_method(
 	const struct hpz_clearing *clearing, size_t index, struct hpz_clearing_method *method);
 
+/* ---- demand: which sizes are asked for, and the stock that would serve them ---- */
+
+/* Why no more segments of a size are proposed. A newer hpzd may have more. */
+enum hpz_demand_reason {
+	HPZ_DEMAND_ENOUGH = 1,   /* as many as were out at once lately, and some to spare */
+	HPZ_DEMAND_RARE = 2,     /* it is asked for too seldom */
+	HPZ_DEMAND_CROWDED = 3,  /* others that are asked for more often need the pages */
+	HPZ_DEMAND_TOO_LARGE = 4 /* a single one is more than may follow what was learned */
+};
+
+struct hpz_demand_pool {
+	size_t struct_size;
+	const char *pool; /* borrowed */
+	int32_t node;
+	uint32_t learns;    /* 1: the stock follows demand; 0: it is fixed, and this is what it would be */
+	uint64_t page_size; /* this and the following: bytes */
+	uint64_t target;
+	uint64_t fixed;   /* of entries that are not learned */
+	uint64_t learned; /* proposed by what was learned */
+	uint64_t most;    /* that may be */
+	uint64_t large;   /* the large segment of what is left; 0: none */
+	uint64_t half_life_ms;
+	size_t size_count;
+};
+
+/* What fades is in thousandths: 2500 is two and a half requests. */
+struct hpz_demand_size {
+	size_t struct_size;
+	uint64_t bytes;
+	uint64_t out;        /* leases now */
+	uint64_t peak_milli; /* most that were wanted at once lately */
+	/* Requests lately: served at once by a segment of that length, by a larger one, zeroed first, after
+	 * waiting, not at all. */
+	uint64_t exact_milli, larger_milli, zeroed_milli, waited_milli, refused_milli;
+	uint64_t wanted;   /* segments, those that are lent included, were there pages enough */
+	uint64_t fixed;    /* of these, kept anyhow */
+	uint64_t proposed; /* beyond these, there is a place for */
+	uint64_t there;    /* segments of that length now, in whatever state */
+	uint64_t clean;
+	uint32_t reason; /* enum hpz_demand_reason */
+};
+
+struct hpz_demand; /* a copy of what hpzd has learned */
+
+/* The caller owns *ret_demand: hpz_demand_free(). Errors: DENIED, UNSUPPORTED (an older hpzd), LOST. Since
+ * 0.1. */
+HPZ_PUBLIC int hpz_get_demand(struct hpz *hpz, struct hpz_demand **ret_demand);
+HPZ_PUBLIC void hpz_demand_free(struct hpz_demand *demand);
+HPZ_PUBLIC size_t hpz_demand_get_pool_count(const struct hpz_demand *demand);
+/* Each fills a struct whose struct_size is set; strings are borrowed. Errors: INVALID (no such index). */
+HPZ_PUBLIC int hpz_demand_get_pool(
+	const struct hpz_demand *demand, size_t index, struct hpz_demand_pool *pool);
+HPZ_PUBLIC int hpz_demand_get_size(
+	const struct hpz_demand *demand, size_t pool, size_t index, struct hpz_demand_size *size);
+
 /* ---- check ---- */
 
 #define HPZ_CHECK_REPAIR 1u /* also put right what can be, without touching memory that somebody has */

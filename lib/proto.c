@@ -100,6 +100,7 @@ static const uint16_t proto_least[HPZ_OP_LAST + 1] = {
 	[HPZ_OP_PLAN] = 376,
 	[HPZ_OP_RESERVE] = 376,
 	[HPZ_OP_UNRESERVE] = 24,
+	[HPZ_OP_DEMAND] = 16,
 };
 
 size_t proto_get_least_size(uint16_t op)
@@ -326,6 +327,11 @@ int proto_check_adopt(const struct hpz_wire_adopt *adopt, const char **ret_why)
 int proto_check_list(const struct hpz_wire_list *list, const char **ret_why)
 {
 	return list->flags & ~HPZ_WIRE_LIST_FLAGS ? proto_refuse_reserved(ret_why) : HPZ_OK;
+}
+
+int proto_check_demand(const struct hpz_wire_demand *demand, const char **ret_why)
+{
+	return demand->reserved ? proto_refuse_reserved(ret_why) : HPZ_OK;
 }
 
 int proto_check_wait(const struct hpz_wire_wait *wait, const char **ret_why)

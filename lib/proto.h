@@ -71,6 +71,10 @@
  * SET changes one rule of clearing (a key of [clear]) until hpzd reloads or restarts; CLEARING says which are
  * in force, what each node's workers do, and how fast each method of clearing is.
  *
+ * DEMAND says what each pool has learned of the sizes that are asked for, and the stock that would serve
+ * them. It comes in pages as LIST does; a pool's records (one DEMAND_POOL, then its DEMAND_SIZEs) are never
+ * split.
+ *
  * CALIBRATE measures the methods of clearing anew, on pages of a pool or of each, and is answered when that
  * is done; CLEARING says what came of it.
  *
@@ -121,8 +125,9 @@ enum hpz_wire_op {
 	HPZ_OP_PLAN = 15,
 	HPZ_OP_RESERVE = 17,
 	HPZ_OP_UNRESERVE = 18,
+	HPZ_OP_DEMAND = 20,
 };
-#define HPZ_OP_LAST HPZ_OP_UNRESERVE
+#define HPZ_OP_LAST HPZ_OP_DEMAND
 
 #define HPZ_WIRE_REPLY 1u /* head.flags */
 
@@ -239,7 +244,9 @@ enum hpz_wire_record {
 	HPZ_RECORD_FINDING = 5,
 	HPZ_RECORD_RULE = 6,
 	HPZ_RECORD_NODE = 7,
-	HPZ_RECORD_METHOD = 8
+	HPZ_RECORD_METHOD = 8,
+	HPZ_RECORD_DEMAND_POOL = 9,
+	HPZ_RECORD_DEMAND_SIZE = 10
 };
 
 struct hpz_wire_segment {
@@ -488,6 +495,57 @@ struct hpz_wire_planned {
 };
 static_assert(sizeof(struct hpz_wire_planned) == 664, "wire");
 
+struct hpz_wire_demand {
+	uint32_t size;
+	uint32_t reserved;
+	uint64_t cursor; /* 0: from the first pool on */
+};
+static_assert(sizeof(struct hpz_wire_demand) == 16, "wire");
+
+/* Reply to DEMAND; `records` records follow. */
+struct hpz_wire_demanded {
+	uint32_t size;
+	uint32_t records;
+	uint64_t cursor; /* for the next page; 0: this was the last */
+};
+static_assert(sizeof(struct hpz_wire_demanded) == 16, "wire");
+
+struct hpz_wire_demand_pool {
+	uint32_t size;
+	uint32_t record; /* HPZ_RECORD_DEMAND_POOL */
+	uint32_t sizes;  /* records of struct hpz_wire_demand_size that follow */
+	int32_t node;
+	uint64_t page_size;
+	uint64_t target;  /* this and the following: bytes */
+	uint64_t fixed;   /* of entries that are not learned */
+	uint64_t learned; /* proposed by what was learned */
+	uint64_t most;    /* that may be */
+	uint64_t large;   /* the large segment of what is left */
+	uint64_t half_life_ms;
+	uint32_t learns; /* 1: the stock follows it; 0: it says what would be */
+	uint32_t reserved;
+	char pool[HPZ_WIRE_NAME];
+};
+static_assert(sizeof(struct hpz_wire_demand_pool) == 144, "wire");
+
+/* What fades is in thousandths: of a request, of a lease. */
+struct hpz_wire_demand_size {
+	uint32_t size;
+	uint32_t record; /* HPZ_RECORD_DEMAND_SIZE */
+	uint64_t bytes;
+	uint64_t out; /* leases now */
+	uint64_t peak_milli;
+	uint64_t exact_milli, larger_milli, zeroed_milli, waited_milli, refused_milli;
+	uint64_t wanted;   /* segments, those that are lent included */
+	uint64_t fixed;    /* kept anyhow */
+	uint64_t proposed; /* beyond these */
+	uint64_t there;    /* segments of that length, in whatever state */
+	uint64_t clean;
+	uint32_t reason; /* enum hpz_demand_reason */
+	uint32_t reserved;
+};
+static_assert(sizeof(struct hpz_wire_demand_size) == 120, "wire");
+
 struct hpz_wire_finding {
 	uint32_t size;
 	uint32_t record;   /* HPZ_RECORD_FINDING */
@@ -623,6 +681,7 @@ int proto_check_drain(const struct hpz_wire_drain *drain, const char **ret_why);
 int proto_check_verify(const struct hpz_wire_verify *verify, const char **ret_why);
 int proto_check_set(const struct hpz_wire_set *set, const char **ret_why);
 int proto_check_calibrate(const struct hpz_wire_calibrate *calibrate, const char **ret_why);
+int proto_check_demand(const struct hpz_wire_demand *demand, const char **ret_why);
 int proto_check_check(const struct hpz_wire_check *check, const char **ret_why);
 int proto_check_ack(const struct hpz_wire_ack *ack, const char **ret_why);
 int proto_check_empty(const struct hpz_wire_empty *empty, const char **ret_why);

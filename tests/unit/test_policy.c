@@ -136,6 +136,12 @@ static const struct plan_case plan_cases[] = {
 		{DROP(4, 2), DISCARD(4, 2)}, 0, 0, 0},
 	{"gently: but of use if nothing can be made of them", {{1, 36, .clean = 36}, {7, 0, .dirty = 1}, {16, 1}}, {GENTLE(0, 36, 43)},
 		{{0}}, 0, 0, 0},
+	{"gently: what nothing can be made of is filled all the same", {{1, 64, .clean = 64}, {8, 0, .clean = 3}, {32, 1}},
+		{GENTLE(0, 88, 88), .kernel_free = 9}, {CREATE(8, 1)}, 9, 8, 0},
+	{"gently: but not before all else is done", {{1, 64, .clean = 63, .filling = 1}, {8, 0, .clean = 3}, {32, 1}},
+		{GENTLE(0, 87, 88), .kernel_free = 9}, {{0}}, 9, 0, 0},
+	{"gently: nor while there may be more", {{1, 64, .clean = 64}, {32, 1}},
+		{GENTLE(0, 64, 64), .kernel_free = 9, .may_raise = true}, {RAISE(23)}, 9, 32, 32},
 	{"gently: a drained pool gives all", {{1, 8, .clean = 8}, {4, 0, .clean = 2}}, {GENTLE(10, 16, 16), .is_draining = true},
 		{DISCARD(1, 8), DISCARD(4, 2)}, 0, 0, 0},
 	{"a growing holder takes no promise away", {{1, 2}}, {.kernel_free = 2, .grown_pages = 7, .free_slots = 9}, {CREATE(1, 2)}, 2, 2, 0},
@@ -473,11 +479,24 @@ static void check_gentle(
 	CHECK(world, is_of_use);
 }
 
+/* What nothing missing can be made of: of a length that the stock does not want, or not so many. */
+static bool is_filler(
+	const struct world *world, const struct policy_input *input, const struct policy_action *action)
+{
+	if (!input->is_gentle || action->kind != POLICY_CREATE)
+		return false;
+	for (size_t i = 0; i < world->class_count; i++) {
+		if (world->classes[i].segment_pages == action->segment_pages)
+			return count_all(&world->classes[i]) + action->count > world->classes[i].want;
+	}
+	return true;
+}
+
 /* What every plan must keep, whatever the input. */
 static void check_plan(
 	const struct world *world, const struct policy_input *input, const struct policy_plan *plan)
 {
-	uint64_t created = 0, segments = 0, missing = 0;
+	uint64_t created = 0, segments = 0, missing = 0, filler = 0;
 	uint64_t promised = input->kernel_resv + input->holes_owed_pages + input->filling_todo_pages +
 			    input->mending_todo_pages;
 	uint64_t usable = input->kernel_free > promised ? input->kernel_free - promised : 0;
@@ -500,6 +519,13 @@ static void check_plan(
 			CHECK(world, input->may_raise && !input->is_raising && !input->is_draining);
 			CHECK(world, i == plan->action_count - 1);
 			CHECK(world, action->segment_pages * action->count <= plan->short_pages);
+			continue;
+		}
+		if (is_filler(world, input, action)) {
+			CHECK(world, plan->action_count == 1 && action->count == 1);
+			filler = action->segment_pages;
+			created += filler;
+			segments++;
 			continue;
 		}
 		size_t at = find_class(world, action->segment_pages);
@@ -534,7 +560,7 @@ static void check_plan(
 	CHECK(world, created <= usable);
 	CHECK(world, segments <= input->free_slots);
 	/* For who waits another one is counted first. */
-	CHECK(world, input->waiting_pages > 0 || plan->missing_pages == missing);
+	CHECK(world, input->waiting_pages > 0 || plan->missing_pages == missing + filler);
 	CHECK(world, plan->short_pages <= plan->missing_pages);
 }
 
@@ -547,11 +573,9 @@ static void start_fill(struct world *world, size_t class)
 	world->classes[class].filling++;
 }
 
-/* Another length than any before, perhaps. */
-static void cut_one(struct world *world, size_t from, uint64_t pages)
+/* The class of a length; another one than any before, perhaps. */
+static size_t add_class(struct world *world, uint64_t length)
 {
-	uint64_t length = world->classes[from].segment_pages - pages;
-	world->classes[from].clean--;
 	size_t at = 0;
 	while (at < world->class_count && world->classes[at].segment_pages < length)
 		at++;
@@ -566,7 +590,14 @@ static void cut_one(struct world *world, size_t from, uint64_t pages)
 				world->fills[i].class ++;
 		}
 	}
-	world->classes[at].clean++;
+	return at;
+}
+
+static void cut_one(struct world *world, size_t from, uint64_t pages)
+{
+	uint64_t length = world->classes[from].segment_pages - pages;
+	world->classes[from].clean--;
+	world->classes[add_class(world, length)].clean++;
 }
 
 /* Plans and carries it out; returns the number of actions. */
@@ -590,7 +621,7 @@ static size_t look(struct world *world)
 			world->can_raise -= got;
 			continue;
 		}
-		size_t at = find_class(world, action->segment_pages);
+		size_t at = add_class(world, action->segment_pages);
 		if (action->kind == POLICY_DISCARD)
 			world->classes[at].clean -= action->count;
 		if (action->kind == POLICY_DROP)

@@ -171,6 +171,7 @@ static bool make_request(uint16_t op, struct message *message)
 	const struct hpz_wire_verify verify = {.size = sizeof verify};
 	const struct hpz_wire_calibrate calibrate = {.size = sizeof calibrate};
 	const struct hpz_wire_check check = {.size = sizeof check};
+	const struct hpz_wire_demand demand = {.size = sizeof demand};
 	const struct hpz_wire_set set = {.size = sizeof set, .key = "rate", .value = "2G"};
 	const struct hpz_wire_empty empty = {.size = sizeof empty};
 
@@ -220,6 +221,9 @@ static bool make_request(uint16_t op, struct message *message)
 		return true;
 	case HPZ_OP_CLEARING:
 		harness_make(message, op, 9, &empty, sizeof empty);
+		return true;
+	case HPZ_OP_DEMAND:
+		harness_make(message, op, 9, &demand, sizeof demand);
 		return true;
 	}
 	return false;
@@ -360,6 +364,7 @@ static void test_denied(void **state)
 		case HPZ_OP_STATUS:
 		case HPZ_OP_LIST:
 		case HPZ_OP_CLEARING:
+		case HPZ_OP_DEMAND:
 			assert_int_equal(outcome, REQUEST_REPLIED);
 			harness_expect_ok(&out, op, 9);
 			break;
