@@ -194,6 +194,7 @@ void demand_restore(struct demand *demand, uint64_t now_ns, uint64_t then_ns, co
 	fade_size(size, steps, steps / PEAK_SLOWNESS);
 	size->out = out;
 	raise_peak(size, out);
+	demand->is_stale = true;
 	if (is_forgettable(size))
 		drop_size(demand, find_place(demand, from->pages));
 }
@@ -402,7 +403,8 @@ bool demand_plan(struct demand *demand, uint64_t now_ns)
 	fade_all(demand, now_ns);
 	uint64_t learned_before = count_learned_pages(demand), large_before = demand->large_pages;
 	uint64_t learnable = get_learnable(demand);
-	bool is_changed = propose(demand);
+	bool is_changed = propose(demand) || demand->is_stale;
+	demand->is_stale = false;
 	uint64_t learned = count_learned_pages(demand);
 	demand->large_pages = pick_large(demand, learnable, learnable - learned);
 	return is_changed || learned != learned_before || demand->large_pages != large_before;
@@ -481,5 +483,6 @@ void demand_set_rules(struct demand *demand, const struct demand_rules *rules)
 	if (demand->rules.pages != rules->pages ||
 		count_fixed_pages(&demand->rules) != count_fixed_pages(rules))
 		demand->large_pages = 0;
+	demand->is_stale = demand->is_stale || memcmp(&demand->rules, rules, sizeof *rules) != 0;
 	demand->rules = *rules;
 }

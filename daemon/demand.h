@@ -79,6 +79,7 @@ struct demand {
 	struct demand_size sizes[DEMAND_SIZES_MAX];
 	size_t size_count;
 	uint64_t large_pages; /* of the large segment in what is not learned; 0: none */
+	bool is_stale;        /* other rules, or restored: the next proposal is another stock in any case */
 };
 
 void demand_init(struct demand *demand, const struct demand_rules *rules, uint64_t now_ns);

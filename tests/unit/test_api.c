@@ -486,10 +486,21 @@ static int call_clearing(struct hpz *hpz)
 	return error;
 }
 
+static int call_demand(struct hpz *hpz)
+{
+	struct hpz_demand *demand = NULL;
+	int error = hpz_get_demand(hpz, &demand);
+
+	assert_true(!error == (demand != NULL));
+	hpz_demand_free(demand);
+	return error;
+}
+
 static const struct {
 	uint16_t op;
 	call_fn *call;
 } calls[] = {
+	{HPZ_OP_DEMAND, call_demand},
 	{HPZ_OP_LEASE, call_lease},
 	{HPZ_OP_LEASE, call_lease_path},
 	{HPZ_OP_ADOPT, call_adopt},
@@ -1562,6 +1573,151 @@ static void test_plan(void **state)
 	fake_join(&fake);
 }
 
+/* ---- demand ---- */
+
+struct demand_answer {
+	struct hpz_wire_demanded head;
+	struct hpz_wire_demand_pool pool;
+	struct hpz_wire_demand_size size;
+};
+
+static struct demand_answer get_demand_answer(const char *name, uint64_t cursor)
+{
+	struct demand_answer answer = {
+		.head = {.size = sizeof(answer.head), .records = 2, .cursor = cursor},
+		.pool = {.size = sizeof(answer.pool),
+			.record = HPZ_RECORD_DEMAND_POOL,
+			.sizes = 1,
+			.node = 1,
+			.page_size = 2,
+			.target = 3,
+			.fixed = 4,
+			.learned = 5,
+			.most = 6,
+			.large = 7,
+			.half_life_ms = 8,
+			.learns = 1},
+		.size = {.size = sizeof(answer.size),
+			.record = HPZ_RECORD_DEMAND_SIZE,
+			.bytes = 1,
+			.out = 2,
+			.peak_milli = 3,
+			.exact_milli = 4,
+			.larger_milli = 5,
+			.zeroed_milli = 6,
+			.waited_milli = 7,
+			.refused_milli = 8,
+			.wanted = 9,
+			.fixed = 10,
+			.proposed = 11,
+			.there = 12,
+			.clean = 13,
+			.reason = HPZ_DEMAND_CROWDED},
+	};
+	memcpy(answer.pool.pool, name, strlen(name));
+	return answer;
+}
+
+/* One answer of each that is not to be believed. */
+static const struct {
+	size_t offset;
+	uint32_t value;
+	size_t length; /* 0: all of it */
+} wrong_demands[] = {
+	{offsetof(struct demand_answer, pool.record), HPZ_RECORD_POOL, 0},
+	{offsetof(struct demand_answer, pool.sizes), 2, 0},
+	{offsetof(struct demand_answer, pool.sizes), UINT32_MAX, 0},
+	{offsetof(struct demand_answer, pool.node), UINT32_MAX, 0},
+	{offsetof(struct demand_answer, pool.learns), 2, 0},
+	{offsetof(struct demand_answer, size.record), HPZ_RECORD_DEMAND_POOL, 0},
+	{offsetof(struct demand_answer, head.records), 1, 0},
+	{offsetof(struct demand_answer, head.records), 3, 0},
+	{offsetof(struct demand_answer, head.size), sizeof(struct hpz_wire_demanded),
+		sizeof(struct demand_answer) - 8},
+};
+
+static void serve_demand(struct fake *fake, void *data)
+{
+	struct hpz_wire_demand wire;
+	struct demand_answer answer = get_demand_answer("a", 1);
+
+	fake_accept(fake);
+	fake_expect(fake, HPZ_OP_DEMAND, &wire, sizeof(wire));
+	fake_reply(fake, HPZ_OP_DEMAND, 0, &answer, sizeof(answer), NULL, 0);
+	fake_expect(fake, HPZ_OP_DEMAND, &wire, sizeof(wire));
+	if (wire.cursor != 1)
+		fake_fail(fake, "another page than comes next");
+	answer = get_demand_answer("b", 0);
+	fake_reply(fake, HPZ_OP_DEMAND, 0, &answer, sizeof(answer), NULL, 0);
+	fake_expect_end(fake);
+}
+
+static void test_demand(void **state)
+{
+	struct hpz_demand_pool pool = {.struct_size = sizeof(pool)};
+	struct hpz_demand_size size = {.struct_size = sizeof(size)};
+	struct hpz_demand *demand = NULL;
+	struct hpz *hpz;
+	struct fake fake;
+
+	fake_start(&fake, serve_demand, NULL);
+	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
+	assert_int_equal(hpz_get_demand(hpz, NULL), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_get_demand(hpz, &demand), HPZ_OK);
+	assert_int_equal(hpz_demand_get_pool_count(demand), 2);
+	assert_int_equal(hpz_demand_get_pool(demand, 2, &pool), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_demand_get_pool(demand, 1, &pool), HPZ_OK);
+	assert_string_equal(pool.pool, "b");
+	assert_true(pool.node == 1 && pool.page_size == 2 && pool.target == 3 && pool.fixed == 4);
+	assert_true(pool.learned == 5 && pool.most == 6 && pool.large == 7 && pool.half_life_ms == 8);
+	assert_true(pool.learns == 1 && pool.size_count == 1);
+	assert_int_equal(hpz_demand_get_size(demand, 2, 0, &size), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_demand_get_size(demand, 0, 1, &size), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_demand_get_size(demand, 0, 0, &size), HPZ_OK);
+	assert_true(size.bytes == 1 && size.out == 2 && size.peak_milli == 3 && size.exact_milli == 4);
+	assert_true(size.larger_milli == 5 && size.zeroed_milli == 6 && size.waited_milli == 7);
+	assert_true(size.refused_milli == 8 && size.wanted == 9 && size.fixed == 10);
+	assert_true(size.proposed == 11 && size.there == 12 && size.clean == 13);
+	assert_int_equal(size.reason, HPZ_DEMAND_CROWDED);
+	hpz_demand_free(demand);
+	hpz_demand_free(NULL);
+	assert_int_equal(hpz_demand_get_pool_count(NULL), 0);
+	assert_int_equal(hpz_demand_get_pool(NULL, 0, &pool), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_demand_get_size(NULL, 0, 0, &size), HPZ_ERR_INVALID);
+	hpz_close(hpz);
+	fake_join(&fake);
+}
+
+static void serve_wrong_demand(struct fake *fake, void *data)
+{
+	size_t row = *(const size_t *)data;
+	struct demand_answer answer = get_demand_answer("a", 0);
+	struct hpz_wire_demand wire;
+
+	memcpy((char *)&answer + wrong_demands[row].offset, &wrong_demands[row].value, sizeof(uint32_t));
+	fake_accept(fake);
+	fake_expect(fake, HPZ_OP_DEMAND, &wire, sizeof(wire));
+	fake_reply(fake, HPZ_OP_DEMAND, 0, &answer,
+		wrong_demands[row].length ? wrong_demands[row].length : sizeof(answer), NULL, 0);
+	fake_expect_end(fake);
+}
+
+static void test_wrong_demand(void **state)
+{
+	for (size_t row = 0; row < ARRAY_SIZE(wrong_demands); row++) {
+		struct hpz_demand *demand = NULL;
+		struct hpz *hpz;
+		struct fake fake;
+
+		fake_start(&fake, serve_wrong_demand, &row);
+		assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
+		assert_int_equal(hpz_get_demand(hpz, &demand), HPZ_ERR_PROTOCOL);
+		assert_null(demand);
+		hpz_close(hpz);
+		fake_join(&fake);
+	}
+}
+
 /* ---- rules of clearing ---- */
 
 struct clearing_answer {
@@ -2557,6 +2713,8 @@ int main(void)
 		cmocka_unit_test(test_spoiled_plans),
 		cmocka_unit_test(test_verify),
 		cmocka_unit_test(test_calibrate),
+		cmocka_unit_test(test_demand),
+		cmocka_unit_test(test_wrong_demand),
 		cmocka_unit_test(test_set_and_clearing),
 		cmocka_unit_test(test_list_of_an_older_hpzd),
 		cmocka_unit_test(test_status),

@@ -563,6 +563,9 @@ static void test_check_others(void **state)
 	CHECK(calibrate, calibrate, timeout_ms, -1, HPZ_OK);
 	CHECK(calibrate, calibrate, timeout_ms, -2, HPZ_ERR_INVALID);
 	CHECK(calibrate, calibrate, pool[0], '\x01', HPZ_ERR_INVALID);
+	const struct hpz_wire_demand demand = {.size = sizeof(demand)};
+	CHECK(demand, demand, cursor, UINT64_MAX, HPZ_OK);
+	CHECK(demand, demand, reserved, 1, HPZ_ERR_UNSUPPORTED);
 	const struct hpz_wire_set set = {.size = sizeof(set), .key = "rate", .value = "1G"};
 	CHECK(set, set, reserved, 1, HPZ_ERR_UNSUPPORTED);
 	CHECK(set, set, value[0], '\0', HPZ_ERR_INVALID); /* something behind its end */

@@ -65,6 +65,46 @@ static void change_file(const struct pool_segment *segment, uint64_t keep, uint6
 	close(fd);
 }
 
+/* ---- demand ---- */
+
+static void test_demand(void **state)
+{
+	const struct hpz_wire_demanded *head = (const struct hpz_wire_demanded *)buffer;
+	const struct hpz_wire_demand_pool *record = (const struct hpz_wire_demand_pool *)(head + 1);
+	const struct hpz_wire_demand_size *size = (const struct hpz_wire_demand_size *)(record + 1);
+	uint64_t now_ns = clock_get_ns(CLOCK_BOOTTIME);
+
+	pool->config.stock_share = 50;
+	pool->config.stock_half_life_ns = 3600 * NS_PER_S;
+	struct config_pool with = pool->config;
+	pool_set_config(pool, &with);
+	harness_put_clean(pool, 2, 4);
+	grant(4, "first");
+	for (int i = 0; i < 3; i++)
+		demand_ask(&pool->demand, now_ns, 4, i == 0 ? DEMAND_EXACT : DEMAND_WAITED);
+	demand_ask(&pool->demand, now_ns, 9, DEMAND_REFUSED);
+	pool_follow_demand(pool, now_ns);
+	memset(buffer, 0xff, sizeof buffer);
+	size_t length = report_demand(&harness.reconcile, 0, buffer, sizeof buffer);
+	assert_int_equal(length, sizeof *head + sizeof *record + 2 * sizeof *size);
+	assert_true(head->records == 3 && head->cursor == 0 && buffer[length] == 0xff);
+	assert_true(record->record == HPZ_RECORD_DEMAND_POOL && record->sizes == 2 && record->learns == 0);
+	assert_true(record->target == 12 * STORE_PAGE && record->most == 6 * STORE_PAGE);
+	assert_true(record->learned == 4 * STORE_PAGE && record->half_life_ms == 3600 * 1000);
+	assert_string_equal(record->pool, "p");
+	assert_true(size[0].bytes == 9 * STORE_PAGE && size[0].refused_milli == 1000);
+	assert_true(size[0].proposed == 0 && size[0].reason == HPZ_DEMAND_RARE && size[0].there == 0);
+	assert_true(size[1].bytes == 4 * STORE_PAGE && size[1].out == 1 && size[1].peak_milli == 1000);
+	assert_true(size[1].exact_milli == 1000 && size[1].waited_milli == 2000 && size[1].wanted == 2);
+	assert_true(size[1].proposed == 1 && size[1].reason == HPZ_DEMAND_CROWDED);
+	assert_true(size[1].there == 2 && size[1].clean == 1);
+	/* No room for the pool: it is on the next page, and there it is the first. */
+	assert_int_equal(report_demand(&harness.reconcile, 0, buffer, length - 1), sizeof *head);
+	assert_true(head->records == 0 && head->cursor == 0);
+	/* Whatever a client asks for. */
+	assert_int_equal(report_demand(&harness.reconcile, SIZE_MAX, buffer, sizeof buffer), sizeof *head);
+}
+
 /* ---- status ---- */
 
 static const struct hpz_wire_pool *get_pool_record(void)
@@ -473,6 +513,7 @@ int main(void)
 		TEST(test_reason),
 		TEST(test_pages_of_orphans),
 		TEST(test_check),
+		TEST(test_demand),
 	};
 	return cmocka_run_group_tests_name("report", tests, NULL, NULL);
 }
