@@ -376,6 +376,13 @@ static size_t count_stock(const struct config_stock *stock)
 	return count;
 }
 
+/* After parse_stock(). */
+static void settle_stock(struct config_pool *pool)
+{
+	pool->is_learning = take_auto(pool->stock);
+	pool->stock_count = count_stock(pool->stock);
+}
+
 static int parse_percent(const struct config_key *key, const char *text, const struct config_pool *pool,
 	void *ret_value, char why[WHY_MAX])
 {
@@ -892,8 +899,7 @@ static int check_pool(struct reader *reader)
 {
 	struct config_pool *pool = reader->pool;
 
-	pool->is_learning = take_auto(pool->stock);
-	pool->stock_count = count_stock(pool->stock);
+	settle_stock(pool);
 	for (struct config_pool *other = reader->config->pools; other < pool; other++) {
 		if (other->page_size == pool->page_size && other->node == pool->node)
 			return fail(reader, pool->line,
@@ -1296,6 +1302,36 @@ int config_set_clear(
 		snprintf(ret_why, capacity, "%s = %.80s, %s", name, value, why);
 	else
 		*clear = config->clear;
+	return r;
+}
+
+void config_init_pool(struct config_pool *pool, uint64_t page_size, int32_t node, uint64_t pages)
+{
+	char why[WHY_MAX];
+
+	*pool = (struct config_pool){.page_size = page_size, .pages = pages};
+	for (size_t i = 0; i < ARRAY_SIZE(config_keys); i++) {
+		const struct config_key *key = &config_keys[i];
+		if (strcmp(key->section, "pool") == 0 && !key->is_required)
+			key->parse(key, key->fallback, pool, (char *)pool + key->offset, why);
+	}
+	pool->node = node;
+	settle_stock(pool);
+}
+
+int config_set_stock(struct config_pool *pool, const char *value, char *ret_why, size_t capacity)
+{
+	char why[WHY_MAX];
+
+	if (strlen(value) >= VALUE_MAX) {
+		snprintf(ret_why, capacity, "longer than %d bytes", VALUE_MAX - 1);
+		return -EINVAL;
+	}
+	int r = parse_stock(NULL, value, pool, pool->stock, why);
+	if (r < 0)
+		snprintf(ret_why, capacity, "stock = %s, %s", value, why);
+	else
+		settle_stock(pool);
 	return r;
 }
 

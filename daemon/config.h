@@ -150,6 +150,14 @@ int config_set_clear(
 #define CONFIG_CLEAR_KEYS 12
 const char *config_get_clear(const struct config_clear *clear, size_t row, char *ret_value, size_t capacity);
 
+/* A pool that has nothing but these; the rest as by default. */
+void config_init_pool(struct config_pool *pool, uint64_t page_size, int32_t node, uint64_t pages);
+/*
+ * The stock of a pool that has page_size and pages, as `stock =` gives it. 0, or -EINVAL with the reason in
+ * ret_why ("stock = VALUE, why"), and nothing has changed.
+ */
+int config_set_stock(struct config_pool *pool, const char *value, char *ret_why, size_t capacity);
+
 /*
  * The stock of a pool in whole pages, largest segments first, each size once; sums to at most `pages`, which
  * may be less than pool->pages when the machine has less: then the largest come first. With a `rest` all

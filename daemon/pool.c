@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "pool.h"
+#include "wants.h"
 
 /* ---- classes and books ---- */
 
@@ -502,45 +503,20 @@ static void want_more(struct pool *pool, uint64_t segment_pages, uint64_t count)
 		class->want += count;
 }
 
-static void want_configured(struct pool *pool)
+static void want_all(struct pool *pool)
 {
-	struct config_class wanted[CONFIG_STOCK_MAX + 3];
-	size_t count = config_get_stock(&pool->config, pool->config.pages, wanted);
+	struct demand_class wanted[WANTS_MAX];
+	size_t count = wants_list(&pool->config, &pool->demand, wanted);
 	want_nothing(pool);
 	for (size_t i = 0; i < count; i++)
 		want_more(pool, wanted[i].segment_pages, wanted[i].count);
-}
-
-static void want_learned(struct pool *pool)
-{
-	struct demand_class wanted[DEMAND_STOCK_MAX];
-	size_t count = demand_get_stock(&pool->demand, wanted);
-	want_nothing(pool);
-	for (size_t i = 0; i < count; i++)
-		want_more(pool, wanted[i].segment_pages, wanted[i].count);
-}
-
-/* With a stock that is not learned it says what would be. */
-static void get_rules(const struct config_pool *config, struct demand_rules *ret_rules)
-{
-	*ret_rules = (struct demand_rules){
-		/* hpzd.conf has a default for it; a test's may have none. */
-		.half_life_ns = MAX(config->stock_half_life_ns, NS_PER_S),
-		.pages = config->pages,
-		.piece_pages = MAX((64ull << 20) / config->page_size, 1ull),
-		.share_percent = config->stock_share,
-	};
-	_Static_assert(CONFIG_STOCK_MAX <= DEMAND_FIXED_MAX, "each has a place");
-	for (size_t i = 0; config->is_learning && i < config->stock_count; i++)
-		ret_rules->fixed[ret_rules->fixed_count++] = (struct demand_class){
-			config->stock[i].bytes / config->page_size, config->stock[i].count};
 }
 
 bool pool_follow_demand(struct pool *pool, uint64_t now_ns)
 {
 	if (!demand_plan(&pool->demand, now_ns) || !pool->config.is_learning)
 		return false;
-	want_learned(pool);
+	want_all(pool);
 	pool_sweep(pool);
 	return true;
 }
@@ -550,13 +526,10 @@ void pool_set_config(struct pool *pool, const struct config_pool *config)
 	struct demand_rules rules;
 	pool->config = *config;
 	pool->is_past_known = false;
-	get_rules(config, &rules);
+	wants_get_rules(config, &rules);
 	demand_set_rules(&pool->demand, &rules);
 	demand_plan(&pool->demand, clock_get_ns(CLOCK_BOOTTIME));
-	if (config->is_learning)
-		want_learned(pool);
-	else
-		want_configured(pool);
+	want_all(pool);
 	pool_sweep(pool);
 }
 

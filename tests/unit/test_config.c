@@ -777,6 +777,23 @@ static void test_stock(void **state)
 }
 
 /* The machine has less than the file says: the large ones first, never more than there is. */
+/* As a command line gives it: what is refused changes nothing. */
+static void test_set_stock(void **state)
+{
+	struct config_pool pool = {.page_size = 2 << 20, .pages = 512};
+	char why[256], longest[300];
+
+	assert_int_equal(config_set_stock(&pool, "64M*2 2M*rest", why, sizeof why), 0);
+	assert_int_equal(pool.stock_count, 2);
+	assert_int_equal(pool.stock[0].bytes, 64 << 20);
+	assert_int_equal(config_set_stock(&pool, "2G*1", why, sizeof why), -EINVAL);
+	assert_non_null(strstr(why, "stock = 2G*1, 1024 pages, more than the 512"));
+	memset(longest, '1', sizeof longest - 1);
+	longest[sizeof longest - 1] = 0;
+	assert_int_equal(config_set_stock(&pool, longest, why, sizeof why), -EINVAL);
+	assert_int_equal(pool.stock_count, 2);
+}
+
 static void test_stock_of_less(void **state)
 {
 	static const struct {
@@ -983,6 +1000,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_noise, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_reload, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_stock, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_set_stock, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_stock_of_less, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_stock_sums, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_example, setup, teardown),
