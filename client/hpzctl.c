@@ -24,6 +24,8 @@ static const struct hpzctl_verb verbs[] = {
 	{"set", cmd_set, "KEY=VALUE...",
 		"Change how memory is cleared, until hpzd reloads or restarts: a key of [clear]."},
 	{"bench", cmd_bench, "NAME", "Measure a part of hpz here: clear, proof, recycle."},
+	{"simulate", cmd_simulate, "TRACE",
+		"Show what the VM starts of a trace would have got from pools and stock as these."},
 	{"check", cmd_check, "",
 		"Compare hpzd's books with disk, journal and kernel; exit 1 if they differ."},
 	{"run", cmd_run, "[--] COMMAND [ARGUMENT...]",

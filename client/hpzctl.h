@@ -45,6 +45,7 @@ int cmd_unreserve(struct hpzctl *ctl, int argc, char **argv);
 int cmd_plan(struct hpzctl *ctl, int argc, char **argv);
 int cmd_demand(struct hpzctl *ctl, int argc, char **argv);
 int cmd_calibrate(struct hpzctl *ctl, int argc, char **argv);
+int cmd_simulate(struct hpzctl *ctl, int argc, char **argv);
 int cmd_set(struct hpzctl *ctl, int argc, char **argv);
 int cmd_verify(struct hpzctl *ctl, int argc, char **argv);
 int cmd_bench(struct hpzctl *ctl, int argc, char **argv);
