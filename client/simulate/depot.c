@@ -4,6 +4,8 @@
 
 #include "util.h"
 
+#define FADES_A_LIFE 16 /* steps of demand.c's, and looks of stock.c's */
+
 /* ---- classes ---- */
 
 static size_t find_place(const struct depot *depot, uint64_t segment_pages)
@@ -273,6 +275,7 @@ int depot_take(struct depot *depot, const struct planner_plan *plan, const struc
 	depot->lent_pages += request->pages;
 	if (depot->demand && request->parts_max == 1) {
 		demand_take(depot->demand, now_ns, request->pages);
+		depot->is_demand_new = true;
 		ret_grant->demanded = request->pages;
 	}
 	sweep(depot);
@@ -302,8 +305,10 @@ int depot_give(struct depot *depot, struct depot_grant *grant, uint64_t now_ns)
 	if (grant->tail_pages > 0 && may_reuse &&
 		add_torn(depot, get_pieces(grant)[grant->count - 1].segment_pages, grant->tail_pages) < 0)
 		return -ENOMEM;
-	if (grant->demanded > 0)
+	if (grant->demanded > 0) {
 		demand_give(depot->demand, now_ns, grant->demanded);
+		depot->is_demand_new = true;
+	}
 	/* A leased segment counts as what was given, one that came back as its length. */
 	depot->held_pages += grant->tail_pages;
 	depot->lent_pages -= count_pages(grant) - grant->tail_pages;
@@ -328,8 +333,10 @@ int depot_give(struct depot *depot, struct depot_grant *grant, uint64_t now_ns)
 /* Those that may come in several pieces teach nothing: any mixture serves them. */
 void depot_note(struct depot *depot, uint64_t now_ns, uint64_t pages, enum demand_served how)
 {
-	if (depot->demand)
-		demand_ask(depot->demand, now_ns, pages, how);
+	if (!depot->demand)
+		return;
+	demand_ask(depot->demand, now_ns, pages, how);
+	depot->is_demand_new = true;
 }
 
 /* ---- work ---- */
@@ -582,11 +589,27 @@ static int apply(struct depot *depot, const struct policy_plan *plan)
 	return changed;
 }
 
+/*
+ * hpzd does it at every look, but nothing comes of it while nothing happens and nothing fades, and of all
+ * that is done here it takes longest by far. -ENOMEM.
+ */
+static int follow_demand(struct depot *depot, uint64_t now_ns)
+{
+	if (!depot->demand)
+		return 0;
+	uint64_t step_ns = depot->demand->rules.half_life_ns / FADES_A_LIFE;
+	if (!depot->is_demand_new && now_ns - depot->demand_seen_ns < step_ns)
+		return 0;
+	depot->is_demand_new = false;
+	depot->demand_seen_ns = now_ns;
+	return demand_plan(depot->demand, now_ns) ? set_wants(depot) : 0;
+}
+
 int depot_reconcile(struct depot *depot, uint64_t now_ns, uint64_t waiting, uint64_t waiting_pages)
 {
 	struct policy_plan plan;
 
-	if (depot->demand && demand_plan(depot->demand, now_ns) && set_wants(depot) < 0)
+	if (follow_demand(depot, now_ns) < 0)
 		return -ENOMEM;
 	make_plan(depot, waiting, waiting_pages, &plan);
 	if (!depot->rules->clear->is_enabled)

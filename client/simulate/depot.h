@@ -52,11 +52,13 @@ struct depot {
 	size_t class_count, class_capacity;
 	struct depot_torn *torn;
 	size_t torn_count, torn_capacity;
-	struct demand *demand; /* NULL: the stock is not learned */
-	uint64_t free_pages;   /* the kernel's */
-	uint64_t length_pages; /* of all segments */
-	uint64_t held_pages;   /* the same, but of a leased one what was given */
-	uint64_t lent_pages;   /* given */
+	struct demand *demand;   /* NULL: the stock is not learned */
+	bool is_demand_new;      /* since it was last looked at */
+	uint64_t demand_seen_ns; /* when that was */
+	uint64_t free_pages;     /* the kernel's */
+	uint64_t length_pages;   /* of all segments */
+	uint64_t held_pages;     /* the same, but of a leased one what was given */
+	uint64_t lent_pages;     /* given */
 	bool is_refilling;
 
 	enum { DEPOT_IDLE, DEPOT_CLEARS, DEPOT_FILLS } job;
