@@ -8,7 +8,7 @@
 #include <signal.h>
 
 #include "leases.h"
-#include "options.h"
+#include "placement.h"
 #include "output.h"
 #include "size.h"
 
@@ -115,8 +115,8 @@ static void cmd_lease_print(const struct hpz_lease *lease)
 }
 
 /* What the command line asks for. */
-static int cmd_lease_parse(
-	struct hpzctl *ctl, int argc, char **argv, struct hpz_lease_request *request, uint64_t *many)
+static int cmd_lease_parse(struct hpzctl *ctl, int argc, char **argv, struct placement *placement,
+	struct hpz_lease_request *request, uint64_t *many)
 {
 	bool is_path = false, is_kept = false, takes_segments = false;
 	const char *owner = NULL;
@@ -124,8 +124,8 @@ static int cmd_lease_parse(
 		{"path", OPTIONS_FLAG, &is_path, NULL, "deliver as a path; must be given"},
 		{"page-size", OPTIONS_SIZE, &request->page_size, "SIZE",
 			"2M or 1G (default: what wastes least)"},
-		{"node", OPTIONS_NODE, &request->node, "N",
-			"NUMA node (default: the one with most clean memory)"},
+		PLACEMENT_ROWS(placement),
+		PLACEMENT_ROWS_OF_SEVERAL(placement),
 		{"label", OPTIONS_TEXT, &request->label, "TEXT", "name of the VM, for the lists"},
 		{"owner", OPTIONS_TEXT, &owner, "USER[:GROUP]", "owner of the file (default: you)"},
 		{"mode", OPTIONS_MODE, &request->mode, "MODE", "mode of the file (default: 0600)"},
@@ -150,11 +150,12 @@ static int cmd_lease_parse(
 	int status = options_parse(ctl, rows, ARRAY_SIZE(rows), argc, argv, false, &operands, &count);
 	if (status != OPTIONS_GO)
 		return status;
-	if (count != 1)
-		return hpzctl_fail_usage(
-			ctl, count ? "one size at a time" : "how much? As in: hpzctl lease 2G --path");
-	if (size_parse(operands[0], &request->size) < 0 || request->size == 0)
-		return hpzctl_fail_usage(ctl, "'%s' is not a size, as 512M or 2G", operands[0]);
+	status = placement_apply(ctl, placement, request);
+	if (status == OPTIONS_GO)
+		status = placement_read_size(
+			ctl, placement, operands, count, "how much? As in: hpzctl lease 2G --path", request);
+	if (status != OPTIONS_GO)
+		return status;
 	if (*many > HPZ_MANY_MAX)
 		return hpzctl_fail_usage(ctl, "at most %u leases at once", HPZ_MANY_MAX);
 	if (!is_path)
@@ -172,11 +173,12 @@ int cmd_lease(struct hpzctl *ctl, int argc, char **argv)
 {
 	_cleanup_hpz_ struct hpz *hpz = NULL;
 	struct hpz_lease_request request = HPZ_LEASE_REQUEST_INIT;
+	struct placement placement = PLACEMENT_INIT;
 	struct hpz_lease *leases[HPZ_MANY_MAX] = {NULL};
 	uint64_t many = 0; /* 0: one, and not as a list */
 	char size[SIZE_TEXT];
 
-	int status = cmd_lease_parse(ctl, argc, argv, &request, &many);
+	int status = cmd_lease_parse(ctl, argc, argv, &placement, &request, &many);
 	if (status != OPTIONS_GO)
 		return status;
 	/* So that a closed pipe is an error that can be answered. */
@@ -186,7 +188,8 @@ int cmd_lease(struct hpzctl *ctl, int argc, char **argv)
 		return status;
 	int error = many ? hpz_lease_many(hpz, &request, many, leases) : hpz_lease(hpz, &request, leases);
 	if (error)
-		return hpzctl_fail(ctl, hpz, error, "cannot lease %s", size_format(request.size, size));
+		return hpzctl_fail(ctl, hpz, error, "cannot lease %s",
+			request.cell_count ? "the cells" : size_format(request.size, size));
 	if (ctl->json)
 		cmd_lease_print_json(leases, many, request.label);
 	for (uint64_t i = 0; !ctl->json && i < MAX(many, 1); i++)

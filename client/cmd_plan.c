@@ -4,7 +4,7 @@
 
 #include <inttypes.h>
 
-#include "options.h"
+#include "placement.h"
 #include "output.h"
 #include "size.h"
 
@@ -31,8 +31,11 @@ static void cmd_plan_print_json(const struct hpz_plan_result *result)
 	output_json_open_object(&json, NULL);
 	output_json_text(&json, "schema", "hpz-plan-1");
 	output_json_text(&json, "kind", cmd_plan_get_kind(result->kind));
-	output_json_text(&json, "pool", result->pool);
-	output_json_integer(&json, "node", result->node);
+	output_json_text_or_null(&json, "pool", result->pool);
+	if (result->node == HPZ_NODE_ANY)
+		output_json_null(&json, "node");
+	else
+		output_json_integer(&json, "node", result->node);
 	output_json_number(&json, "page_size", result->page_size);
 	output_json_number(&json, "asked", result->asked);
 	output_json_number(&json, "size", result->size);
@@ -73,13 +76,14 @@ int cmd_plan(struct hpzctl *ctl, int argc, char **argv)
 	_cleanup_hpz_ struct hpz *hpz = NULL;
 	struct hpz_lease_request request = HPZ_LEASE_REQUEST_INIT;
 	struct hpz_plan_result result = {.struct_size = sizeof(result)};
+	struct placement placement = PLACEMENT_INIT;
 	bool takes_segments = false;
 	char size[SIZE_TEXT];
 	const struct options_row rows[] = {
 		{"page-size", OPTIONS_SIZE, &request.page_size, "SIZE",
 			"2M or 1G (default: what wastes least)"},
-		{"node", OPTIONS_NODE, &request.node, "N",
-			"NUMA node (default: where it would be served best)"},
+		PLACEMENT_ROWS(&placement),
+		PLACEMENT_ROWS_OF_SEVERAL(&placement),
 		{"segments", OPTIONS_FLAG, &takes_segments, NULL,
 			"several files will do, where no single one is clean"},
 		{"wait", OPTIONS_SECONDS, &request.timeout_ms, "S",
@@ -91,18 +95,20 @@ int cmd_plan(struct hpzctl *ctl, int argc, char **argv)
 	int status = options_parse(ctl, rows, ARRAY_SIZE(rows), argc, argv, false, &operands, &count);
 	if (status != OPTIONS_GO)
 		return status;
-	if (count != 1)
-		return hpzctl_fail_usage(
-			ctl, count ? "one size at a time" : "for how much? As in: hpzctl plan 2G");
-	if (size_parse(operands[0], &request.size) < 0 || request.size == 0)
-		return hpzctl_fail_usage(ctl, "'%s' is not a size, as 512M or 2G", operands[0]);
+	status = placement_apply(ctl, &placement, &request);
+	if (status == OPTIONS_GO)
+		status = placement_read_size(
+			ctl, &placement, operands, count, "for how much? As in: hpzctl plan 2G", &request);
+	if (status != OPTIONS_GO)
+		return status;
 	request.flags = takes_segments ? HPZ_LEASE_SEGMENTS : 0;
 	status = hpzctl_connect(ctl, &hpz);
 	if (status)
 		return status;
 	int error = hpz_plan(hpz, &request, &result);
 	if (error)
-		return hpzctl_fail(ctl, hpz, error, "no plan for %s", size_format(request.size, size));
+		return hpzctl_fail(ctl, hpz, error, "no plan for %s",
+			request.cell_count ? "the cells" : size_format(request.size, size));
 	if (ctl->json)
 		cmd_plan_print_json(&result);
 	else

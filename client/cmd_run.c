@@ -10,7 +10,7 @@
 #include <inttypes.h>
 #include <sys/prctl.h>
 
-#include "options.h"
+#include "placement.h"
 #include "output.h"
 #include "qemu_args.h"
 #include "size.h"
@@ -35,12 +35,12 @@ struct cmd_run_memory {
 static int cmd_run_parse(struct hpzctl *ctl, int argc, char **argv, struct cmd_run *run)
 {
 	struct hpz_lease_request *request = &run->request;
+	struct placement placement = PLACEMENT_INIT;
 	const struct options_row rows[] = {
 		{"size", OPTIONS_SIZE, &request->size, "SIZE", "how much (default: what QEMU's -m says)"},
 		{"page-size", OPTIONS_SIZE, &request->page_size, "SIZE",
 			"2M or 1G (default: what wastes least)"},
-		{"node", OPTIONS_NODE, &request->node, "N",
-			"NUMA node (default: the one with most clean memory)"},
+		PLACEMENT_ROWS(&placement),
 		{"label", OPTIONS_TEXT, &request->label, "TEXT",
 			"for the lists (default: the guest's or command's name)"},
 		{"wait", OPTIONS_SECONDS, &request->timeout_ms, "S", "wait for clean memory; or: forever"},
@@ -50,9 +50,14 @@ static int cmd_run_parse(struct hpzctl *ctl, int argc, char **argv, struct cmd_r
 	int count;
 
 	int status = options_parse(ctl, rows, ARRAY_SIZE(rows), argc, argv, true, &run->argv, &count);
-	if (status == OPTIONS_GO && count == 0)
+	if (status != OPTIONS_GO)
+		return status;
+	if (count == 0)
 		return hpzctl_fail_usage(ctl, "which command?");
-	return status;
+	if (placement.policy == HPZ_NODES_INTERLEAVE)
+		return hpzctl_fail_usage(
+			ctl, "interleaved memory comes in several parts; a command takes one");
+	return placement_apply(ctl, &placement, request);
 }
 
 /* How much, and whether the command line changes. OPTIONS_GO or an exit status. */

@@ -9,8 +9,8 @@
 
 static const struct hpzctl_verb verbs[] = {
 	{"status", cmd_status, "", "Show the pools and the leases; also what hpzctl alone does."},
-	{"lease", cmd_lease, "SIZE", "Lease memory that is already zero, as a path for mem-path=."},
-	{"plan", cmd_plan, "SIZE", "Show what a lease would get now, without taking it."},
+	{"lease", cmd_lease, "[SIZE]", "Lease memory that is already zero, as a path for mem-path=."},
+	{"plan", cmd_plan, "[SIZE]", "Show what a lease would get now, without taking it."},
 	{"reserve", cmd_reserve, "SIZE", "Keep clean memory for leases to come, for some time."},
 	{"unreserve", cmd_unreserve, "ID", "End a reservation before its time is over."},
 	{"demand", cmd_demand, "", "Show which sizes are asked for, and the stock that would serve them."},

@@ -53,6 +53,7 @@ void leases_print_segment_json(struct output_json *json, const struct hpz_segmen
 	output_json_open_object(json, NULL);
 	output_json_number(json, "page_size", segment->page_size);
 	output_json_integer(json, "node", segment->node);
+	output_json_number(json, "cell", segment->cell);
 	output_json_number(json, "size", segment->size);
 	output_json_text_or_null(json, "path", segment->path);
 	output_json_number(json, "generation", segment->generation);

@@ -53,6 +53,72 @@ static int options_read_size(const char *text, uint64_t *ret_bytes)
 	return 0;
 }
 
+/* "0-1,3" */
+static int options_read_nodes(const char *text, uint64_t *ret_mask)
+{
+	uint64_t mask = 0;
+
+	for (const char *at = text;; at++) {
+		char *end;
+		if (*at < '0' || *at > '9')
+			return -EINVAL;
+		unsigned long first = strtoul(at, &end, 10), last = first;
+		if (*end == '-') {
+			at = end + 1;
+			if (*at < '0' || *at > '9')
+				return -EINVAL;
+			last = strtoul(at, &end, 10);
+		}
+		if (first > last || last >= 64)
+			return -EINVAL;
+		mask |= (UINT64_MAX >> (63 - (last - first))) << first;
+		at = end;
+		if (*at == '\0')
+			break;
+		if (*at != ',')
+			return -EINVAL;
+	}
+	*ret_mask = mask;
+	return 0;
+}
+
+static int options_read_policy(const char *text, uint32_t *ret_policy)
+{
+	static const char *const names[] = {
+		[HPZ_NODES_STRICT] = "strict",
+		[HPZ_NODES_PREFERRED] = "preferred",
+		[HPZ_NODES_INTERLEAVE] = "interleave",
+	};
+
+	for (uint32_t i = 0; i < ARRAY_SIZE(names); i++) {
+		if (strcmp(text, names[i]) == 0) {
+			*ret_policy = i;
+			return 0;
+		}
+	}
+	return -EINVAL;
+}
+
+/* "1G:0" */
+static int options_add_cell(const char *text, struct options_cells *cells)
+{
+	char size[32];
+	const char *colon = strchr(text, ':');
+	int64_t node;
+
+	if (!colon || (size_t)(colon - text) >= sizeof(size) || cells->count == HPZ_CELLS_MAX)
+		return -EINVAL;
+	memcpy(size, text, (size_t)(colon - text));
+	size[colon - text] = '\0';
+	struct hpz_cell cell = {0};
+	if (options_read_size(size, &cell.size) < 0 ||
+		options_read_number(colon + 1, 10, INT32_MAX, &node) < 0)
+		return -EINVAL;
+	cell.node = (int32_t)node;
+	cells->cells[cells->count++] = cell;
+	return 0;
+}
+
 static int options_set_value(const struct options_row *row, const char *text)
 {
 	int64_t number = HPZ_NODE_ANY;
@@ -82,6 +148,12 @@ static int options_set_value(const struct options_row *row, const char *text)
 		if (!r)
 			*(int32_t *)row->value = (int32_t)number;
 		return r;
+	case OPTIONS_NODES:
+		return options_read_nodes(text, row->value);
+	case OPTIONS_POLICY:
+		return options_read_policy(text, row->value);
+	case OPTIONS_CELL:
+		return options_add_cell(text, row->value);
 	case OPTIONS_PID:
 		r = options_read_number(text, 10, INT32_MAX, &number);
 		if (!r)
@@ -121,6 +193,12 @@ static const char *options_describe(enum options_type type)
 		return "seconds, as 30 or 0.5, or forever";
 	case OPTIONS_NODE:
 		return "the number of a NUMA node, or any";
+	case OPTIONS_NODES:
+		return "NUMA nodes below 64, as 0-1,3";
+	case OPTIONS_POLICY:
+		return "strict, preferred or interleave";
+	case OPTIONS_CELL:
+		return "a size and a node, as 1G:0, and 64 of them at most";
 	case OPTIONS_PID:
 		return "a process number";
 	case OPTIONS_ID:

@@ -14,9 +14,17 @@ enum options_type {
 	OPTIONS_SECONDS,          /* int64_t, milliseconds; "forever" is HPZ_FOREVER */
 	OPTIONS_OPTIONAL_SECONDS, /* the same, only as --name=VALUE; without a value HPZ_FOREVER */
 	OPTIONS_NODE,             /* int32_t; "any" is HPZ_NODE_ANY */
+	OPTIONS_NODES,            /* uint64_t, a mask of nodes, as 0-1,3 */
+	OPTIONS_POLICY,           /* uint32_t, enum hpz_node_policy */
+	OPTIONS_CELL,             /* struct options_cells, one more each time */
 	OPTIONS_PID,              /* int32_t */
 	OPTIONS_PRIORITY,         /* int32_t, -HPZ_PRIORITY_MAX to HPZ_PRIORITY_MAX */
 	OPTIONS_MODE,             /* uint32_t, octal */
+};
+
+struct options_cells {
+	struct hpz_cell cells[HPZ_CELLS_MAX];
+	uint32_t count;
 };
 
 struct options_row {

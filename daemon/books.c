@@ -658,6 +658,15 @@ static int on_link(const char *text, void *user)
 	return 0;
 }
 
+/* Cells may lie on several mounts. */
+static size_t count_on_store(const struct lease *lease, const struct segment_store *store)
+{
+	size_t count = 0;
+	for (size_t i = 0; i < lease->segment_count; i++)
+		count += lease->segments[i] && lease->segments[i]->pool->store == store;
+	return count;
+}
+
 static void check_links(struct books_run *run, const char *token)
 {
 	struct links links = {.run = run, .lease = find_token(run, token)};
@@ -672,25 +681,17 @@ static void check_links(struct books_run *run, const char *token)
 	if (links.lease->state == HPZ_STATE_RETURNING)
 		return; /* a helper takes it down */
 	int r = segment_scan_out_dir(store, token, on_link, &links);
-	if (r == 0 && links.found < links.lease->segments_out)
+	size_t wanted = count_on_store(links.lease, store);
+	if (r == 0 && links.found < wanted)
 		add_finding(run, HPZ_FINDING_OUT, HPZ_SEVERITY_DIFFERENCE, NULL, token,
 			"%s/hpz-out/%s has %" PRIu64 " links of the %zu of lease %" PRIu64, store->path,
-			token, links.found, links.lease->segments_out, links.lease->id);
+			token, links.found, wanted, links.lease->id);
 }
 
 /* Leases whose directory is not there at all. */
 static int compare_tokens(const void *a, const void *b)
 {
 	return memcmp(a, b, SEGMENT_TOKEN);
-}
-
-static bool is_on_store(const struct lease *lease, const struct segment_store *store)
-{
-	for (size_t i = 0; i < lease->segment_count; i++) {
-		if (lease->segments[i])
-			return lease->segments[i]->pool->store == store;
-	}
-	return false;
 }
 
 static void check_out(struct books_run *run)
@@ -708,7 +709,8 @@ static void check_out(struct books_run *run)
 	LIST_FOR_EACH (pos, &run->books->reconcile->leases->leases) {
 		const struct lease *lease = LEASE_OF(pos);
 		char token[SEGMENT_TOKEN + 1] = "";
-		if (!lease->has_token || lease->state == HPZ_STATE_RETURNING || !is_on_store(lease, store))
+		if (!lease->has_token || lease->state == HPZ_STATE_RETURNING ||
+			count_on_store(lease, store) == 0)
 			continue;
 		memcpy(token, lease->token, SEGMENT_TOKEN);
 		if (run->token_count == 0 ||

@@ -201,17 +201,34 @@ int handoff_open(struct handoff *handoff, struct lease *lease, bool is_new, int 
 	return 0;
 }
 
-int handoff_make_token(struct lease *draft, struct pool *pool)
+static bool is_on_earlier_store(struct pool_segment *const *segments, size_t index)
 {
-	int r = segment_make_out(pool->store, draft->token);
+	for (size_t i = 0; i < index; i++) {
+		if (segments[i]->pool->store == segments[index]->pool->store)
+			return true;
+	}
+	return false;
+}
+
+int handoff_make_token(struct lease *draft, struct pool_segment *const *segments, size_t count)
+{
+	int r = segment_make_out(segments[0]->pool->store, draft->token);
 	draft->has_token = r == 0;
+	for (size_t i = 1; r == 0 && i < count; i++) {
+		if (!is_on_earlier_store(segments, i))
+			r = segment_make_out_again(segments[i]->pool->store, draft->token);
+	}
+	if (r < 0)
+		handoff_drop_token(draft, segments, count);
 	return r;
 }
 
-void handoff_drop_token(struct lease *draft, struct pool *pool)
+void handoff_drop_token(struct lease *draft, struct pool_segment *const *segments, size_t count)
 {
-	if (draft->has_token)
-		segment_remove_out(pool->store->out_fd, draft->token, 0);
+	for (size_t i = 0; draft->has_token && i < count; i++) {
+		if (!is_on_earlier_store(segments, i))
+			segment_remove_out(segments[i]->pool->store->out_fd, draft->token, 0);
+	}
 	draft->has_token = false;
 }
 
@@ -1058,6 +1075,19 @@ static void watch_again(struct handoff_lease *hl)
 		add_watches(hl);
 }
 
+static void trim(struct handoff_lease *hl, struct pool_segment *segment);
+
+/* The next one behind it that is longer than what was given; NULL. */
+static struct pool_segment *find_next_tail(const struct lease *lease, const struct pool_segment *segment)
+{
+	for (size_t i = segment->index + 1u; i < lease->segment_count; i++) {
+		struct pool_segment *next = lease->segments[i];
+		if (next && next->pages > next->given)
+			return next;
+	}
+	return NULL;
+}
+
 static void on_trimmed(struct crew_job *job, const struct worker_done *done, void *user)
 {
 	struct handoff_lease *hl = user; /* no lease ends while one of its segments is busy */
@@ -1068,13 +1098,17 @@ static void on_trimmed(struct crew_job *job, const struct worker_done *done, voi
 		log_warning("segment %" PRIu64 ": its tail cannot be given back: %s", segment->id,
 			strerror(-done->error));
 	pool_refresh(segment);
-	watch_again(hl);
+	bool goes_on = hl->lease->state != HPZ_STATE_RETURNING && done->error != -ECANCELED;
+	struct pool_segment *next = goes_on ? find_next_tail(hl->lease, segment) : NULL;
+	if (next)
+		trim(hl, next);
+	else
+		watch_again(hl);
 	note_change(hl->handoff);
 }
 
-void handoff_trim(struct handoff *handoff, struct pool_segment *segment)
+static void trim(struct handoff_lease *hl, struct pool_segment *segment)
 {
-	struct handoff_lease *hl = lease_find(handoff->leases, segment->lease)->handoff;
 	/* Our own open and close would look like somebody's. */
 	remove_watches(hl);
 	int fd = pool_open_segment(segment);
@@ -1096,7 +1130,14 @@ void handoff_trim(struct handoff *handoff, struct pool_segment *segment)
 	job->user = hl;
 	hl->trimmed = segment;
 	segment->is_busy = true;
-	crew_submit(handoff->crew, job);
+	crew_submit(hl->handoff->crew, job);
+}
+
+void handoff_trim(struct handoff *handoff, struct pool_segment *segment)
+{
+	struct handoff_lease *hl = lease_find(handoff->leases, segment->lease)->handoff;
+	if (!hl->trimmed) /* else it has its turn behind the others */
+		trim(hl, segment);
 }
 
 /* ---- watching ---- */

@@ -37,10 +37,10 @@ int handoff_open(struct handoff *handoff, struct lease *lease, bool is_new, int 
 /* Links a fresh path lease under hpz-out/ and watches its files. 0, -EUCLEAN or another negative errno. */
 int handoff_link(struct handoff *handoff, struct lease *lease);
 
-/* A token for a lease not yet granted: its directory exists. */
-int handoff_make_token(struct lease *draft, struct pool *pool);
-/* The grant failed: the directory goes again. */
-void handoff_drop_token(struct lease *draft, struct pool *pool);
+/* A token for a lease not yet granted, of these segments: its directory exists on each of their mounts. */
+int handoff_make_token(struct lease *draft, struct pool_segment *const *segments, size_t count);
+/* The grant failed: the directories go again. */
+void handoff_drop_token(struct lease *draft, struct pool_segment *const *segments, size_t count);
 
 /*
  * At start: finds the hand-over directories of leases whose journal was lost, and removes those that an
@@ -67,7 +67,10 @@ void handoff_force(struct handoff *handoff, struct lease *lease, const char *why
 
 struct orphans *handoff_get_orphans(const struct handoff *handoff);
 
-/* Punches what was not asked for out of a segment: it is refilled after its return. */
+/*
+ * Punches what was not asked for out of a segment: it is refilled after its return. Of several of a lease, in
+ * order, one after the other.
+ */
 void handoff_trim(struct handoff *handoff, struct pool_segment *segment);
 
 /* Whether a clean segment may go to an owner of that uid, as far as its past says. */

@@ -40,7 +40,7 @@ struct journal_segment {
 	uint64_t pages;  /* given */
 	uint64_t length; /* of the file, pages */
 	int32_t node;
-	uint32_t reserved;
+	uint32_t cell; /* of the request; 0 also where it has none, or from an older hpzd */
 };
 
 struct journal_lease {

@@ -190,6 +190,7 @@ static int write_lease(struct journal *journal, const struct lease *lease,
 			.pages = given_pages ? given_pages[i] : segment->given,
 			.length = segment->pages,
 			.node = segment->pool->config.node,
+			.cell = segment->cell,
 		};
 	}
 	return journal_append(journal, JOURNAL_LEASE, &record, sizeof record, list, count * sizeof *list);
@@ -387,6 +388,16 @@ static int make_room(struct lease *lease, uint32_t index)
 	return 0;
 }
 
+static bool is_recorded_otherwise(const struct lease *lease, const struct pool_segment *segment)
+{
+	const struct journal_segment *recorded =
+		lease && lease->recorded ? &lease->recorded[segment->index] : NULL;
+	/* Ids are those of a pool: two nodes have the same ones. */
+	return recorded && recorded->page_size > 0 &&
+	       (recorded->segment != segment->id || recorded->node != segment->pool->config.node ||
+		       recorded->page_size != segment->pool->config.page_size);
+}
+
 /* Of leases that may come in several pieces any mixture will do: they teach nothing. */
 static void count_in_demand(const struct lease *lease, struct pool_segment *segment)
 {
@@ -403,9 +414,10 @@ static int place(struct lease_table *table, struct lease *lease, struct pool_seg
 	lease->segments_out++;
 	table->segments_out++;
 	if (lease->recorded && lease->recorded[segment->index].page_size > 0 &&
-		lease->recorded[segment->index].segment == segment->id) {
+		!is_recorded_otherwise(lease, segment)) {
 		/* Its holder may have cut or grown the file: the length it had is what counts. */
 		segment->given = lease->recorded[segment->index].pages;
+		segment->cell = lease->recorded[segment->index].cell;
 		count_in_demand(lease, segment);
 		return pool_set_length(segment, lease->recorded[segment->index].length);
 	}
@@ -426,13 +438,6 @@ static bool has_place(const struct lease *lease, const struct pool_segment *segm
 	if (!lease->is_unknown && segment->index >= lease->segment_count)
 		return false;
 	return segment->index >= lease->segment_count || !lease->segments[segment->index];
-}
-
-static bool is_recorded_otherwise(const struct lease *lease, const struct pool_segment *segment)
-{
-	const struct journal_segment *recorded =
-		lease && lease->recorded ? &lease->recorded[segment->index] : NULL;
-	return recorded && recorded->page_size > 0 && recorded->segment != segment->id;
 }
 
 static int add_misfit(struct lease_table *table, struct pool_segment *segment)

@@ -100,8 +100,9 @@ uint64_t lease_get_journal_bytes(const struct lease_table *table);
 
 /*
  * Takes the segments (all clean) into a new lease: journal first, then one rename each. `draft` has
- * everything but id and segments. On failure the segments that had been renamed are dirty, or stranded
- * (pool_strand), the others clean, and *draft is untouched. 0 or negative errno.
+ * everything but id and segments; the segments have their cells. On failure the segments that had been
+ * renamed are dirty, or stranded (pool_strand), the others clean, and *draft is untouched. 0 or negative
+ * errno.
  */
 int lease_grant(struct lease_table *table, const struct lease *draft, struct pool_segment **segments,
 	const uint64_t *given_pages, size_t count, struct lease **ret_lease);

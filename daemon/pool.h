@@ -62,6 +62,7 @@ struct pool_segment {
 	bool is_stranded; /* of no lease: pool_strand() */
 	uint64_t lease;
 	uint32_t index;
+	uint32_t cell;     /* of the lease's request; 0 also where it has none */
 	uint64_t given;    /* pages, at most `pages` */
 	uint64_t demanded; /* of a lease that the demand counts: its size in pages; 0: it does not */
 
@@ -187,8 +188,8 @@ void pool_count_lease(struct pool_segment *segment, uint64_t pages);
 int pool_create(struct pool *pool, uint64_t pages, struct pool_segment **ret_segment, int *ret_fd);
 
 /*
- * The one setter: renames, then keeps the books. For SEGMENT_LEASED the segment's lease, index and given are
- * set before, and the generation counts up. On failure nothing changes. 0 or negative errno.
+ * The one setter: renames, then keeps the books. For SEGMENT_LEASED the segment's lease, index, cell and
+ * given are set before, and the generation counts up. On failure nothing changes. 0 or negative errno.
  */
 int pool_set_state(struct pool_segment *segment, enum segment_state state);
 /*

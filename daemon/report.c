@@ -4,8 +4,8 @@
 
 #include "report.h"
 
-void report_segment(
-	const struct lease *lease, size_t index, int32_t descriptor, struct hpz_wire_segment *ret_record)
+void report_segment(const struct lease *lease, size_t index, int32_t descriptor, bool with_cells,
+	struct hpz_wire_segment *ret_record)
 {
 	const struct pool_segment *segment = lease->segments[index];
 	*ret_record = (struct hpz_wire_segment){
@@ -16,6 +16,7 @@ void report_segment(
 	ret_record->bytes = segment->given * segment->pool->config.page_size;
 	ret_record->generation = segment->generation;
 	ret_record->node = segment->pool->config.node;
+	ret_record->cell = with_cells ? segment->cell : 0;
 	if (!lease->has_token || lease->state == HPZ_STATE_RETURNING)
 		return;
 	char path[HPZ_WIRE_PATH + 1];
@@ -64,14 +65,14 @@ static void report_lease(const struct lease *lease, bool with_reason, struct hpz
 		proto_set_text(record->reason, sizeof record->reason, proof_get_reason_text(lease->reason));
 }
 
-static size_t report_one(const struct lease *lease, bool with_reason, unsigned char *at)
+static size_t report_one(const struct lease *lease, bool with_reason, bool with_cells, unsigned char *at)
 {
 	struct hpz_wire_lease_record *record = (struct hpz_wire_lease_record *)at;
 	report_lease(lease, with_reason, record);
 	struct hpz_wire_segment *segment = (struct hpz_wire_segment *)(record + 1);
 	for (size_t i = 0; i < lease->segment_count; i++) {
 		if (lease->segments[i])
-			report_segment(lease, i, -1, segment++);
+			report_segment(lease, i, -1, with_cells, segment++);
 	}
 	struct hpz_wire_holder *holder = (struct hpz_wire_holder *)segment;
 	for (size_t i = 0; i < lease->holder_count; i++, holder++) {
@@ -129,8 +130,8 @@ static size_t report_orphans(const struct orphans *orphans, uint64_t first, stru
 	return used;
 }
 
-size_t report_list(struct lease_table *leases, const struct orphans *orphans, uint64_t cursor, void *buffer,
-	size_t capacity)
+size_t report_list(struct lease_table *leases, const struct orphans *orphans, bool with_cells,
+	uint64_t cursor, void *buffer, size_t capacity)
 {
 	struct hpz_wire_listed *head = buffer;
 	*head = (struct hpz_wire_listed){.size = sizeof *head};
@@ -149,7 +150,7 @@ size_t report_list(struct lease_table *leases, const struct orphans *orphans, ui
 			head->cursor = lease->id;
 			return used;
 		}
-		used += report_one(lease, orphans != NULL, (unsigned char *)buffer + used);
+		used += report_one(lease, orphans != NULL, with_cells, (unsigned char *)buffer + used);
 		head->records += 1 + (uint32_t)lease->segments_out + (uint32_t)lease->holder_count;
 	}
 	if (!orphans || list_is_empty(orphan_get_list(orphans)))

@@ -6,16 +6,20 @@
 #include "proto.h"
 #include "books.h"
 
-/* One segment of a lease that is still out; zero pages when it is back already. */
-void report_segment(
-	const struct lease *lease, size_t index, int32_t descriptor, struct hpz_wire_segment *ret_record);
+/*
+ * One segment of a lease that is still out; zero pages when it is back already. with_cells: says which cell
+ * it is of, which an older client would not understand.
+ */
+void report_segment(const struct lease *lease, size_t index, int32_t descriptor, bool with_cells,
+	struct hpz_wire_segment *ret_record);
 
 /*
  * A page of the list from the lease `cursor` on: struct hpz_wire_listed and its records. Returns the bytes
- * used. `orphans` NULL: neither them nor reasons, which an older client would not understand.
+ * used. `orphans` NULL: neither them nor reasons, with_cells false: no cells, which an older client would not
+ * understand.
  */
-size_t report_list(struct lease_table *leases, const struct orphans *orphans, uint64_t cursor, void *buffer,
-	size_t capacity);
+size_t report_list(struct lease_table *leases, const struct orphans *orphans, bool with_cells,
+	uint64_t cursor, void *buffer, size_t capacity);
 
 /* A page of what the last check found, from the finding `index` on. Returns the bytes used. */
 size_t report_check(const struct books *books, size_t index, void *buffer, size_t capacity);

@@ -11,6 +11,7 @@
 #include "size.h"
 
 #define TRIES_MAX  8  /* segments found unfit before a request is given up */
+#define RANK_WAITS 2  /* of a pool that cannot serve a request now */
 #define FAILED_MAX 2  /* extensions that came to nothing: then it waits for clean memory */
 #define PASSED_MAX 16 /* requests served before one that came first, while nothing serves that one */
 
@@ -35,18 +36,15 @@ struct request {
 		} calibration;
 		struct hpz_wire_check check;
 	};
-	struct pool *pool; /* LEASE: whose memory it waits for */
-	/* LEASE */
-	uint64_t arrival; /* the higher, the later it came */
-	uint64_t pages;
-	bool is_impatient;    /* waits only for what is kept for it: that is being read or zeroed */
-	bool is_held;         /* memory is kept for it */
-	bool has_waited;      /* for memory that was not there */
-	unsigned failed;      /* extensions */
-	unsigned passed;      /* times somebody who came later was served first */
-	uint64_t ready_pages; /* of what is kept: clean when it was taken, and zeroed for it */
-	uint64_t zeroed_pages;
-	bool has_given_back; /* DRAIN: nr_hugepages is lowered as far as it goes */
+	/* LEASE, RESERVE */
+	struct request_shares shares; /* whose memory it waits for */
+	uint64_t arrival;             /* the higher, the later it came */
+	bool is_impatient;            /* waits only for what is kept for it: that is being read or zeroed */
+	bool is_held;                 /* memory is kept for it */
+	bool has_waited;              /* for memory that was not there */
+	unsigned failed;              /* extensions */
+	unsigned passed;              /* times somebody who came later was served first */
+	bool has_given_back;          /* DRAIN: nr_hugepages is lowered as far as it goes */
 };
 
 /* ---- replies ---- */
@@ -214,12 +212,19 @@ static void free_request(uv_handle_t *handle)
 	free(request);
 }
 
+/* Nothing is kept for any of them any more. */
+static void drop_shares(struct requests *requests, struct request_shares *shares)
+{
+	for (size_t i = 0; i < shares->count; i++)
+		supply_drop(&requests->supply, shares->list[i].pool, &shares->list[i]);
+}
+
 static void drop_request(struct request *request)
 {
 	struct requests *requests = request->requests;
 	list_remove(&request->link);
-	if (request->pool) {
-		supply_drop(&requests->supply, request->pool, request);
+	if (request->shares.count > 0) {
+		drop_shares(requests, &request->shares);
 		reconcile_mark(requests->reconcile);
 	}
 	if (request->op == HPZ_OP_VERIFY)
@@ -282,10 +287,19 @@ static bool is_for_memory(const struct request *request)
 	return request->op == HPZ_OP_LEASE || request->op == HPZ_OP_RESERVE;
 }
 
+static bool has_share_of(const struct request *request, const struct pool *pool)
+{
+	for (size_t i = 0; i < request->shares.count; i++) {
+		if (request->shares.list[i].pool == pool && request->shares.list[i].pages > 0)
+			return true;
+	}
+	return false;
+}
+
 /* Whether it wants what others want, too: nothing is kept for it. */
 static bool is_queued(const struct request *request, const struct pool *pool)
 {
-	return is_for_memory(request) && request->pool == pool && !request->is_held &&
+	return is_for_memory(request) && has_share_of(request, pool) && !request->is_held &&
 	       !request->lease.reservation;
 }
 
@@ -341,14 +355,35 @@ static bool stands_before(const struct request *request, int32_t priority)
 	return request->lease.priority >= priority || request->passed >= PASSED_MAX;
 }
 
-/* Its place in the queue of its pool: requests->waiting is in the order of turns, pool by pool. */
+static size_t find_page_size(const uint64_t *sizes, uint64_t size)
+{
+	size_t at = 0;
+	while (sizes[at] != size)
+		at++;
+	return at;
+}
+
+/* Whether they wait for memory of one pool. */
+static bool are_rivals(const struct request *one, const struct request *other)
+{
+	for (size_t i = 0; i < one->shares.count; i++) {
+		if (has_share_of(other, one->shares.list[i].pool))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Its place in the queues of its pools: requests->waiting is in the order of turns, pool by pool. It is one
+ * list, so that two requests for the same pools have the same order in each of them.
+ */
 static void queue_request(struct requests *requests, struct request *self)
 {
 	struct list *place = &requests->waiting;
 	list_remove(&self->link);
 	for (struct list *pos = place->prev; pos != &requests->waiting; pos = pos->prev) {
 		const struct request *request = CONTAINER_OF(pos, struct request, link);
-		if (!is_for_memory(request) || request->pool != self->pool)
+		if (!is_for_memory(request) || !are_rivals(self, request))
 			continue;
 		if (stands_before(request, self->lease.priority))
 			break;
@@ -357,8 +392,22 @@ static void queue_request(struct requests *requests, struct request *self)
 	list_insert_before(place, &self->link);
 }
 
+static void add_to_queue(const struct request *request, struct supply_ask *ask)
+{
+	for (size_t i = 0; i < request->shares.count; i++) {
+		const struct request_share *share = &request->shares.list[i];
+		if (share->pool != ask->pool || share->pages == 0)
+			continue;
+		bool is_first = ask->ahead_pages == 0;
+		ask->ahead_pages += share->pages * get_leases(&request->lease);
+		ask->bound_pages = is_first ? share->pages : MIN(ask->bound_pages, share->pages);
+		ask->may_pass = ask->may_pass && request->passed < PASSED_MAX;
+	}
+}
+
 /* Who has its turn in a pool before this one (NULL: before one of that priority that comes now), and has
- * nothing kept for it. */
+ * nothing kept for it. One that waits for several pools is in the queue of each, and takes from none
+ * before it can have all. */
 static void get_queue(
 	const struct requests *requests, const struct request *self, int32_t priority, struct supply_ask *ask)
 {
@@ -369,10 +418,7 @@ static void get_queue(
 			break;
 		if (!is_queued(request, ask->pool) || (!self && !stands_before(request, priority)))
 			continue;
-		bool is_first = ask->ahead_pages == 0;
-		ask->ahead_pages += request->pages * get_leases(&request->lease);
-		ask->bound_pages = is_first ? request->pages : MIN(ask->bound_pages, request->pages);
-		ask->may_pass = ask->may_pass && request->passed < PASSED_MAX;
+		add_to_queue(request, ask);
 	}
 }
 
@@ -381,22 +427,29 @@ static uint32_t get_file_uid(const struct hpz_wire_lease *wire, const struct req
 	return wire->owner_uid < 0 ? peer->uid : (uint32_t)wire->owner_uid;
 }
 
+/* Segments that one share may have. */
+static size_t get_parts_max(const struct hpz_wire_lease *wire)
+{
+	if (wire->policy == HPZ_NODES_INTERLEAVE)
+		return PLANNER_PARTS_MAX / (size_t)__builtin_popcountll(wire->node_mask);
+	return wire->flags & HPZ_LEASE_SEGMENTS ? PLANNER_PARTS_MAX / MAX(wire->cells, 1u) : 1;
+}
+
 /* `self` NULL: it has just come. */
-static struct supply_ask make_ask(struct requests *requests, struct pool *pool,
+static struct supply_ask make_ask(struct requests *requests, struct pool *pool, uint64_t pages,
 	const struct hpz_wire_lease *wire, const struct request_peer *peer, struct request *self)
 {
 	struct supply_ask ask = {
 		.pool = pool,
 		.request =
 			{
-				.pages = size_pages(wire->bytes, pool->config.page_size),
-				.parts_max = wire->flags & HPZ_LEASE_SEGMENTS ? PLANNER_PARTS_MAX : 1,
+				.pages = pages,
+				.parts_max = get_parts_max(wire),
 				.is_patient = wire->timeout_ms != 0,
 				.leases = get_leases(wire),
 			},
 		.uid = get_file_uid(wire, peer),
 		.may_zero = !self || self->failed < FAILED_MAX,
-		.keeper = self ? (void *)self : &requests->plan,
 	};
 	get_queue(requests, self, wire->priority, &ask);
 	return ask;
@@ -404,29 +457,30 @@ static struct supply_ask make_ask(struct requests *requests, struct pool *pool,
 
 /* The lower, the sooner it can be served; the plan is in requests->plan. */
 static unsigned rank_pool(struct requests *requests, struct pool *pool, const struct hpz_wire_lease *wire,
-	const struct request_peer *peer)
+	const struct request_peer *peer, struct request *self)
 {
-	struct supply_ask ask = make_ask(requests, pool, wire, peer, NULL);
+	struct supply_ask ask =
+		make_ask(requests, pool, size_pages(wire->bytes, pool->config.page_size), wire, peer, self);
 	supply_plan(&requests->supply, &ask, &requests->plan);
 	if (requests->plan.kind == PLANNER_WAIT)
-		return 2;
+		return RANK_WAITS;
 	return requests->plan.zeroed_pages > 0;
 }
 
 /* Which pool is to serve it: one that can now, with most clean memory; else one that ever could. NULL: none.
  */
 static struct pool *find_pool(struct requests *requests, const struct hpz_wire_lease *wire,
-	const struct request_peer *peer, uint64_t page_size)
+	const struct request_peer *peer, int32_t node, uint64_t page_size, struct request *self)
 {
 	struct pool *best = NULL;
 	unsigned best_rank = UINT_MAX;
 	uint64_t pages = get_pages(wire, page_size);
 	for (size_t i = 0; i < requests->reconcile->pool_count; i++) {
 		struct pool *pool = requests->reconcile->pools[i];
-		if (pool->config.page_size != page_size || !fits_node(pool, wire->node) ||
+		if (pool->config.page_size != page_size || !fits_node(pool, node) ||
 			get_most_pages(pool) < pages)
 			continue;
-		unsigned rank = rank_pool(requests, pool, wire, peer);
+		unsigned rank = rank_pool(requests, pool, wire, peer, self);
 		if (rank > best_rank ||
 			(rank == best_rank && pool->pages[SEGMENT_CLEAN] <= best->pages[SEGMENT_CLEAN]))
 			continue;
@@ -436,31 +490,69 @@ static struct pool *find_pool(struct requests *requests, const struct hpz_wire_l
 	return best;
 }
 
+/* The preferred one if it can serve at once, or nobody can. */
+static struct pool *find_preferred(struct requests *requests, const struct hpz_wire_lease *wire,
+	const struct request_peer *peer, uint64_t page_size, struct request *self)
+{
+	struct pool *pool = find_pool(requests, wire, peer, wire->node, page_size, self);
+	if (wire->policy != HPZ_NODES_PREFERRED ||
+		(pool && rank_pool(requests, pool, wire, peer, self) < RANK_WAITS))
+		return pool;
+	struct pool *other = find_pool(requests, wire, peer, HPZ_WIRE_NODE_ANY, page_size, self);
+	if (other && (!pool || rank_pool(requests, other, wire, peer, self) < RANK_WAITS))
+		return other;
+	return pool;
+}
+
+/* "there is no pool on node 1 with pages of 2M; there are pools on nodes 0, 2" */
+static enum request_outcome refuse_no_pool(
+	struct requests *requests, const struct hpz_wire_head *head, int32_t node, uint64_t page_size)
+{
+	char page[SIZE_TEXT], nodes[128] = "";
+	size_t used = 0;
+	bool has_node = node != HPZ_WIRE_NODE_ANY;
+	for (size_t i = 0; i < requests->reconcile->pool_count && used < sizeof nodes - 24; i++) {
+		const struct config_pool *pool = &requests->reconcile->pools[i]->config;
+		if (!page_size || pool->page_size == page_size)
+			used += (size_t)snprintf(nodes + used, sizeof nodes - used, "%s%" PRId32,
+				used ? ", " : "; there is one on node ", pool->node);
+	}
+	snprintf(requests->text, sizeof requests->text, "there is no pool%s%.*" PRId32 "%s%s%s",
+		has_node ? " on node " : "", has_node, MAX(node, 0), page_size ? " with pages of " : "",
+		page_size ? size_format_exact(page_size, page) : "", nodes);
+	return make_error(requests, head->op, head->id, HPZ_ERR_NO_POOL, 0, requests->text);
+}
+
+/* No pool of that node and page size (0: any) may ever hold so much. */
+static enum request_outcome refuse_too_large(struct requests *requests, const struct hpz_wire_head *head,
+	int32_t node, uint64_t page_size, uint64_t bytes)
+{
+	char size[SIZE_TEXT], page[SIZE_TEXT], largest_text[SIZE_TEXT], where[32] = "";
+	uint64_t largest = 0;
+	for (size_t i = 0; i < requests->reconcile->pool_count; i++) {
+		const struct pool *pool = requests->reconcile->pools[i];
+		if (fits_node(pool, node) && (!page_size || pool->config.page_size == page_size))
+			largest = MAX(largest, get_most_pages(pool) * pool->config.page_size);
+	}
+	if (node != HPZ_WIRE_NODE_ANY)
+		snprintf(where, sizeof where, " of node %" PRId32, node);
+	return refuse(requests, head, HPZ_ERR_TOO_LARGE,
+		"%s asked, but no pool%s that fits%s%s may hold more than %s: raise pages or max_pages",
+		size_format(bytes, size), where, page_size ? ", of pages of " : "",
+		page_size ? size_format_exact(page_size, page) : "", size_format(largest, largest_text));
+}
+
 static enum request_outcome refuse_pool(
 	struct requests *requests, const struct hpz_wire_head *head, const struct hpz_wire_lease *wire)
 {
-	char size[SIZE_TEXT], page[SIZE_TEXT], largest_text[SIZE_TEXT];
-	uint64_t largest = 0;
-	bool has_match = false;
+	int32_t node = wire->policy == HPZ_NODES_PREFERRED ? HPZ_WIRE_NODE_ANY : wire->node;
 	for (size_t i = 0; i < requests->reconcile->pool_count; i++) {
 		const struct pool *pool = requests->reconcile->pools[i];
-		if (!fits_node(pool, wire->node) ||
-			(wire->page_size && pool->config.page_size != wire->page_size))
-			continue;
-		has_match = true;
-		largest = MAX(largest, get_most_pages(pool) * pool->config.page_size);
+		if (fits_node(pool, node) && (!wire->page_size || pool->config.page_size == wire->page_size))
+			return refuse_too_large(
+				requests, head, node, wire->page_size, wire->bytes * get_leases(wire));
 	}
-	size_format(wire->bytes * get_leases(wire), size);
-	if (has_match)
-		return refuse(requests, head, HPZ_ERR_TOO_LARGE,
-			"%s asked, but no pool that fits may hold more than %s: raise pages or max_pages",
-			size, size_format(largest, largest_text));
-	size_format_exact(wire->page_size, page);
-	if (wire->node == HPZ_WIRE_NODE_ANY)
-		return refuse(requests, head, HPZ_ERR_NO_POOL, "there is no pool%s%s",
-			wire->page_size ? " with pages of " : "", wire->page_size ? page : "");
-	return refuse(requests, head, HPZ_ERR_NO_POOL, "there is no pool on node %" PRId32 "%s%s", wire->node,
-		wire->page_size ? " with pages of " : "", wire->page_size ? page : "");
+	return refuse_no_pool(requests, head, node, wire->page_size);
 }
 
 /* The page size is free: the largest that wastes little and has a pool for it, then what is left. */
@@ -468,38 +560,174 @@ static struct pool *choose_pool(
 	struct requests *requests, const struct hpz_wire_lease *wire, const struct request_peer *peer)
 {
 	if (wire->page_size)
-		return find_pool(requests, wire, peer, wire->page_size);
+		return find_preferred(requests, wire, peer, wire->page_size, NULL);
 	uint64_t sizes[CONFIG_POOLS_MAX];
-	for (size_t count = list_page_sizes(requests, wire->node, sizes); count > 0;) {
+	int32_t node = wire->policy == HPZ_NODES_PREFERRED ? HPZ_WIRE_NODE_ANY : wire->node;
+	for (size_t count = list_page_sizes(requests, node, sizes); count > 0;) {
 		uint64_t size = policy_pick_page_size(sizes, count, wire->bytes);
-		struct pool *pool = find_pool(requests, wire, peer, size);
+		struct pool *pool = find_preferred(requests, wire, peer, size, NULL);
 		if (pool)
 			return pool;
-		size_t at = 0;
-		while (sizes[at] != size)
-			at++;
-		count = at; /* only smaller ones waste less */
+		count = find_page_size(sizes, size); /* only smaller ones waste less */
 	}
 	return NULL;
 }
 
-/* ---- lease: what it teaches ---- */
+/* ---- lease: cells, and nodes in turn ---- */
 
-/* What came of a request. Those that may come in several pieces teach nothing: any mixture serves them. */
-static void count_demand(struct pool *pool, const struct hpz_wire_lease *wire, enum demand_served how)
+static struct pool *find_pool_on(const struct requests *requests, int32_t node, uint64_t page_size)
 {
-	uint64_t pages = size_pages(wire->bytes, pool->config.page_size);
-	if (!(wire->flags & HPZ_LEASE_SEGMENTS) && pages > 0)
-		demand_ask(&pool->demand, clock_get_ns(CLOCK_BOOTTIME), pages, how);
+	for (size_t i = 0; i < requests->reconcile->pool_count; i++) {
+		struct pool *pool = requests->reconcile->pools[i];
+		if (pool->config.node == node && pool->config.page_size == page_size)
+			return pool;
+	}
+	return NULL;
 }
 
-static enum demand_served get_served(const struct lease *lease, uint64_t zeroed_pages, bool has_waited)
+/* A share for each cell, or each node of the mask; pools and pages are found later. */
+static void list_shares(const struct hpz_wire_lease *wire, struct request_shares *shares,
+	int32_t ret_nodes[SPREAD_PIECES_MAX])
+{
+	shares->count = 0;
+	for (uint32_t i = 0; i < wire->cells; i++) {
+		shares->list[shares->count] = (struct request_share){.cell = i};
+		ret_nodes[shares->count++] = wire->cell[i].node;
+	}
+	for (uint64_t mask = wire->node_mask; mask; mask &= mask - 1) {
+		shares->list[shares->count] = (struct request_share){0};
+		ret_nodes[shares->count++] = (int32_t)__builtin_ctzll(mask);
+	}
+}
+
+static uint64_t count_share_pages(const struct request_shares *shares, const struct pool *pool)
+{
+	uint64_t pages = 0;
+	for (size_t i = 0; i < shares->count; i++)
+		pages += !pool || shares->list[i].pool == pool ? shares->list[i].pages : 0;
+	return pages;
+}
+
+static void set_equal_pages(struct request_shares *shares, uint64_t pages)
+{
+	for (size_t i = 0; i < shares->count; i++)
+		shares->list[i].pages = pages / shares->count + (i < pages % shares->count);
+}
+
+/* Pools with pages of that size for all shares. 0, or HPZ_ERR_NO_POOL or _TOO_LARGE with the node of it. */
+static int set_pools(struct requests *requests, const struct hpz_wire_lease *wire, uint64_t page_size,
+	const int32_t *nodes, struct request_shares *shares, int32_t *ret_node, uint64_t *ret_bytes)
+{
+	uint64_t most = 0;
+	for (size_t i = 0; i < shares->count; i++) {
+		struct request_share *share = &shares->list[i];
+		*ret_node = nodes[i];
+		share->pool = find_pool_on(requests, nodes[i], page_size);
+		if (!share->pool)
+			return HPZ_ERR_NO_POOL;
+		most += get_most_pages(share->pool);
+		share->pages = wire->cells ? size_pages(wire->cell[i].bytes, page_size) : 0;
+	}
+	for (size_t i = 0; i < shares->count && wire->cells; i++) {
+		struct pool *pool = shares->list[i].pool;
+		*ret_node = nodes[i];
+		*ret_bytes = count_share_pages(shares, pool) * page_size;
+		if (*ret_bytes > get_most_pages(pool) * page_size)
+			return HPZ_ERR_TOO_LARGE;
+	}
+	if (wire->cells)
+		return 0;
+	uint64_t pages = size_pages(wire->bytes, page_size);
+	*ret_node = HPZ_WIRE_NODE_ANY;
+	*ret_bytes = wire->bytes;
+	set_equal_pages(shares, pages);
+	return pages > most ? HPZ_ERR_TOO_LARGE : 0;
+}
+
+/* The smallest piece: it wastes most. */
+static uint64_t get_least_bytes(const struct hpz_wire_lease *wire, size_t count)
+{
+	uint64_t least = wire->bytes / count;
+	for (uint32_t i = 0; i < wire->cells; i++)
+		least = i ? MIN(least, wire->cell[i].bytes) : wire->cell[i].bytes;
+	return MAX(least, 1u);
+}
+
+/* All have pages of one size. False: the refusal is in requests->reply. */
+static bool choose_several(
+	struct requests *requests, const struct hpz_wire_head *head, const struct hpz_wire_lease *wire)
+{
+	struct request_shares *shares = &requests->shares;
+	int32_t nodes[SPREAD_PIECES_MAX], node = HPZ_WIRE_NODE_ANY;
+	uint64_t sizes[CONFIG_POOLS_MAX] = {wire->page_size}, bytes = 0;
+	size_t count = wire->page_size ? 1 : list_page_sizes(requests, HPZ_WIRE_NODE_ANY, sizes);
+	int error = HPZ_ERR_NO_POOL;
+	list_shares(wire, shares, nodes);
+	uint64_t size = wire->page_size;
+	while (count > 0) {
+		size = policy_pick_page_size(sizes, count, get_least_bytes(wire, shares->count));
+		error = set_pools(requests, wire, size, nodes, shares, &node, &bytes);
+		if (!error)
+			return true;
+		count = find_page_size(sizes, size);
+	}
+	shares->count = 0;
+	if (error == HPZ_ERR_NO_POOL)
+		refuse_no_pool(requests, head, node, wire->page_size);
+	else
+		refuse_too_large(requests, head, node, size, bytes);
+	return false;
+}
+
+/* Who is to serve it, in requests->shares. False: the refusal is in requests->reply. */
+static bool choose_shares(struct requests *requests, const struct hpz_wire_head *head,
+	const struct hpz_wire_lease *wire, const struct request_peer *peer)
+{
+	if (wire->cells || wire->policy == HPZ_NODES_INTERLEAVE)
+		return choose_several(requests, head, wire);
+	struct pool *pool = choose_pool(requests, wire, peer);
+	requests->shares.count = pool != NULL;
+	if (pool)
+		requests->shares.list[0] = (struct request_share){
+			.pool = pool, .pages = size_pages(wire->bytes, pool->config.page_size)};
+	else
+		refuse_pool(requests, head, wire);
+	return pool != NULL;
+}
+
+static bool is_draining(const struct request_shares *shares)
+{
+	for (size_t i = 0; i < shares->count; i++) {
+		if (shares->list[i].pool->is_draining)
+			return true;
+	}
+	return false;
+}
+
+/* ---- lease: what it teaches ---- */
+
+/* What came of a share. Those that may come in several pieces teach nothing: any mixture serves them. */
+static void count_demand(
+	const struct request_share *share, const struct hpz_wire_lease *wire, enum demand_served how)
+{
+	bool is_any = (wire->flags & HPZ_LEASE_SEGMENTS) || wire->policy == HPZ_NODES_INTERLEAVE;
+	if (!is_any && share->pages > 0)
+		demand_ask(&share->pool->demand, clock_get_ns(CLOCK_BOOTTIME), share->pages, how);
+}
+
+static enum demand_served get_served(
+	const struct lease *lease, uint32_t cell, uint64_t zeroed_pages, bool has_waited)
 {
 	if (has_waited)
 		return DEMAND_WAITED;
 	if (zeroed_pages > 0)
 		return DEMAND_ZEROED;
-	return lease->segments[0]->pages == lease->segments[0]->given ? DEMAND_EXACT : DEMAND_LARGER;
+	for (size_t i = 0; i < lease->segment_count; i++) {
+		const struct pool_segment *segment = lease->segments[i];
+		if (segment->cell == cell && segment->pages != segment->given)
+			return DEMAND_LARGER;
+	}
+	return DEMAND_EXACT;
 }
 
 /* ---- lease: granting ---- */
@@ -543,7 +771,7 @@ static void fill_draft(
 	proto_get_text(wire->key, sizeof wire->key, draft->key);
 	draft->uid = peer->uid;
 	draft->gid = peer->gid;
-	draft->flags = wire->flags;
+	draft->flags = wire->flags | (wire->policy == HPZ_NODES_INTERLEAVE ? HPZ_LEASE_SEGMENTS : 0);
 	draft->deliver = wire->deliver;
 	draft->file_uid = get_file_uid(wire, peer);
 	draft->file_gid = wire->owner_gid < 0 ? peer->gid : (uint32_t)wire->owner_gid;
@@ -556,8 +784,8 @@ static void fill_draft(
  * Everything about a lease, at the end of a reply's payload; its descriptors are in the reply already, the
  * first at that index. Returns the bytes.
  */
-static size_t put_leased(struct requests *requests, size_t used, const struct lease *lease,
-	size_t first_descriptor, uint64_t ready, uint64_t zeroed)
+static size_t put_leased(struct requests *requests, const struct request_peer *peer, size_t used,
+	const struct lease *lease, size_t first_descriptor, uint64_t ready, uint64_t zeroed)
 {
 	struct hpz_wire_leased *payload = (void *)((unsigned char *)get_payload(requests) + used);
 	*payload = (struct hpz_wire_leased){
@@ -573,15 +801,16 @@ static size_t put_leased(struct requests *requests, size_t used, const struct le
 	struct hpz_wire_segment *records = (struct hpz_wire_segment *)(payload + 1);
 	for (size_t i = 0; i < lease->segment_count; i++)
 		report_segment(lease, i, requests->reply.fd_count > 0 ? (int32_t)(first_descriptor + i) : -1,
-			&records[i]);
+			peer->capabilities & HPZ_WIRE_CAN_CELLS, &records[i]);
 	return sizeof *payload + lease->segment_count * sizeof *records;
 }
 
 static enum request_outcome reply_leased(struct requests *requests, const struct hpz_wire_head *head,
-	const struct lease *lease, uint64_t ready, uint64_t zeroed)
+	const struct request_peer *peer, const struct lease *lease, uint64_t ready, uint64_t zeroed)
 {
 	requests->reply.lease = lease->id;
-	return finish_reply(requests, head->op, head->id, put_leased(requests, 0, lease, 0, ready, zeroed));
+	return finish_reply(
+		requests, head->op, head->id, put_leased(requests, peer, 0, lease, 0, ready, zeroed));
 }
 
 static bool lives_with_connection(const struct lease *lease)
@@ -605,7 +834,7 @@ static int deliver(struct requests *requests, struct lease *lease, bool is_new)
 
 /* What is asked for, by whom, and what came of it. */
 struct attempt {
-	struct pool *pool;
+	struct request_shares *shares;
 	const struct hpz_wire_lease *wire;
 	const struct request_peer *peer;
 	struct session *session;
@@ -613,18 +842,16 @@ struct attempt {
 	uint16_t op;
 	struct lease draft;
 	int pidfd;
-	uint64_t pages; /* of each lease */
 	/* results */
-	uint64_t ready_pages, zeroed_pages;
 	bool is_held;
 	struct lease *leases[PLANNER_PARTS_MAX];
 	size_t lease_count;
 	struct reservation *reservation; /* RESERVE: what came of it; LEASE: out of which it is taken */
 };
 
-static void *get_keeper(struct requests *requests, const struct attempt *attempt)
+static uint64_t get_page_size(const struct attempt *attempt)
 {
-	return attempt->request ? (void *)attempt->request : &requests->plan;
+	return attempt->shares->list[0].pool->config.page_size; /* all have the same */
 }
 
 /* Names that somebody removed behind our back. */
@@ -643,14 +870,13 @@ static void forget_vanished(struct pool_segment **segments, size_t count)
 /* No memory for a watch: nobody has seen it, so it goes back as it came. */
 static void undo_grant(struct requests *requests, struct lease *lease)
 {
-	struct pool *pool = lease->segments[0]->pool;
+	handoff_drop_token(lease, lease->segments, lease->segment_count);
 	for (size_t i = 0; i < lease->segment_count; i++) {
 		struct pool_segment *segment = lease->segments[i];
 		lease_drop_segment(requests->leases, lease, segment);
 		if (pool_set_state(segment, SEGMENT_DIRTY) < 0)
 			pool_strand(segment);
 	}
-	handoff_drop_token(lease, pool);
 	lease_end(requests->leases, lease);
 }
 
@@ -668,13 +894,13 @@ static int make_lease(struct requests *requests, struct attempt *attempt, struct
 {
 	int r = 0;
 	if (attempt->draft.deliver == HPZ_DELIVER_PATH)
-		r = handoff_make_token(&attempt->draft, attempt->pool);
+		r = handoff_make_token(&attempt->draft, segments, count);
 	if (r < 0)
 		return r;
 	struct lease *lease = NULL;
 	r = lease_grant(requests->leases, &attempt->draft, segments, given, count, &lease);
 	if (r < 0)
-		handoff_drop_token(&attempt->draft, attempt->pool);
+		handoff_drop_token(&attempt->draft, segments, count);
 	if (r == -ENOENT) {
 		forget_vanished(segments, count);
 		return -EUCLEAN;
@@ -700,14 +926,16 @@ static int hand_out_one(struct requests *requests, struct attempt *attempt, stru
 	r = was_opened(requests, lease) ? -EUCLEAN : deliver(requests, lease, true);
 	if (r < 0) {
 		log_warning("lease %" PRIu64 " of pool %s is not fit to be handed out: %s", lease->id,
-			attempt->pool->name, strerror(-r));
+			attempt->shares->list[0].pool->name, strerror(-r));
 		handoff_return(requests->handoff, lease, "it could not be handed out");
 		return r;
 	}
 	/* Until it is confirmed, a lost connection is a lost reply: nobody knows of the lease. */
 	lease->bound = attempt->session;
-	if (segments[count - 1]->pages > given[count - 1])
-		handoff_trim(requests->handoff, segments[count - 1]);
+	for (size_t i = 0; i < count; i++) {
+		if (segments[i]->pages > given[i])
+			handoff_trim(requests->handoff, segments[i]);
+	}
 	attempt->leases[attempt->lease_count++] = lease;
 	return 0;
 }
@@ -741,49 +969,103 @@ static int hand_out(struct requests *requests, struct attempt *attempt, struct p
 static int reserve(struct requests *requests, struct attempt *attempt)
 {
 	const struct hpz_wire_lease *wire = attempt->wire;
+	struct request_share *share = &attempt->shares->list[0];
 	struct reservation draft = {
-		.pool = attempt->pool,
-		.pages = attempt->pages,
+		.pool = share->pool,
+		.pages = share->pages,
 		.asked = wire->bytes,
 		.uid = attempt->peer->uid,
 		.flags = wire->flags & HPZ_LEASE_SEGMENTS,
 	};
 	proto_get_text(wire->label, sizeof wire->label, draft.label);
-	return reserve_make(&requests->reserves, &draft, wire->ttl_ms, get_keeper(requests, attempt),
-		&attempt->reservation);
+	return reserve_make(&requests->reserves, &draft, wire->ttl_ms, share, &attempt->reservation);
+}
+
+/* The segments of a lease, or a bulk, that is about to be. */
+struct collection {
+	struct pool_segment *segments[PLANNER_PARTS_MAX];
+	uint64_t given[PLANNER_PARTS_MAX];
+	size_t count;
+	size_t counts[SPREAD_PIECES_MAX]; /* of each share */
+};
+
+static int collect_share(struct requests *requests, struct request_share *share, size_t leases,
+	struct collection *all, size_t *ret_count)
+{
+	struct pool_segment *segments[PLANNER_PARTS_MAX];
+	uint64_t given[PLANNER_PARTS_MAX];
+	*ret_count = 0;
+	if (share->pages == 0)
+		return 0;
+	int r = supply_collect(
+		&requests->supply, share->pool, share, share->pages, leases, segments, given, ret_count);
+	if (r < 0)
+		return r;
+	if (*ret_count > PLANNER_PARTS_MAX - all->count)
+		return -EAGAIN;
+	for (size_t i = 0; i < *ret_count; i++) {
+		segments[i]->cell = share->cell;
+		all->segments[all->count] = segments[i];
+		all->given[all->count++] = given[i];
+	}
+	return 0;
+}
+
+static void put_in_turn(struct collection *all, size_t share_count)
+{
+	struct collection before = *all;
+	size_t order[PLANNER_PARTS_MAX];
+	spread_take_turns(all->counts, share_count, order);
+	for (size_t i = 0; i < all->count; i++) {
+		all->segments[i] = before.segments[order[i]];
+		all->given[i] = before.given[order[i]];
+	}
 }
 
 /* What is kept for it, if that is ready. -EAGAIN: it is not enough any more, and nothing is kept. */
 static int hand_out_kept(struct requests *requests, struct attempt *attempt)
 {
-	struct pool_segment *segments[PLANNER_PARTS_MAX];
-	uint64_t given[PLANNER_PARTS_MAX];
-	size_t count;
-	void *keeper = get_keeper(requests, attempt);
-	int r = supply_collect(&requests->supply, attempt->pool, keeper, attempt->pages,
-		get_leases(attempt->wire), segments, given, &count);
-	if (r < 0)
+	struct request_shares *shares = attempt->shares;
+	struct collection all = {.count = 0};
+	int r = 0;
+	for (size_t i = 0; i < shares->count && r == 0; i++)
+		r = collect_share(
+			requests, &shares->list[i], get_leases(attempt->wire), &all, &all.counts[i]);
+	if (r == -EINPROGRESS)
 		return r;
-	r = attempt->op == HPZ_OP_RESERVE ? reserve(requests, attempt)
-					  : hand_out(requests, attempt, segments, given, count);
+	if (r == 0 && attempt->wire->policy == HPZ_NODES_INTERLEAVE)
+		put_in_turn(&all, shares->count);
+	if (r == 0)
+		r = attempt->op == HPZ_OP_RESERVE
+			    ? reserve(requests, attempt)
+			    : hand_out(requests, attempt, all.segments, all.given, all.count);
 	if (r < 0)
-		supply_drop(&requests->supply, attempt->pool, keeper);
+		drop_shares(requests, shares);
 	else if (attempt->op == HPZ_OP_LEASE && attempt->reservation)
-		reserve_use(&requests->reserves, attempt->reservation, attempt->pages);
+		reserve_use(&requests->reserves, attempt->reservation, shares->list[0].pages);
 	return r;
 }
 
 /*
- * Those who have nothing kept for them and had the next turn (`passes`: this one was served before its own),
- * or came earlier and have a lower priority.
+ * Those who have nothing kept for them and had the next turn in one of its pools (where it passes them: it
+ * was served before its own), or came earlier and have a lower priority.
  */
-static void note_passed(struct requests *requests, const struct attempt *attempt, bool passes)
+static void note_passed(
+	struct requests *requests, const struct attempt *attempt, const struct spread_piece *pieces)
 {
 	bool is_before = true;
 	LIST_FOR_EACH (pos, &requests->waiting) {
 		struct request *request = CONTAINER_OF(pos, struct request, link);
+		bool is_rival = false, passes = false;
 		is_before = is_before && request != attempt->request;
-		if (!is_queued(request, attempt->pool) || request == attempt->request)
+		for (size_t i = 0; i < attempt->shares->count && request != attempt->request; i++) {
+			const struct request_share *share = &attempt->shares->list[i];
+			if (share->pages == 0 || !is_queued(request, share->pool))
+				continue;
+			is_rival = true;
+			passes = passes || pieces[i].passes;
+		}
+		if (!is_rival)
 			continue;
 		if (is_before && (attempt->request || stands_before(request, attempt->wire->priority)))
 			request->passed += passes;
@@ -796,38 +1078,151 @@ static void note_passed(struct requests *requests, const struct attempt *attempt
 static int take_reserved(struct requests *requests, struct attempt *attempt)
 {
 	const struct hpz_wire_lease *wire = attempt->wire;
-	int r = reserve_take(&requests->reserves, attempt->reservation, attempt->pages,
+	struct request_share *share = &attempt->shares->list[0];
+	int r = reserve_take(&requests->reserves, attempt->reservation, share->pages,
 		wire->flags & HPZ_LEASE_SEGMENTS ? PLANNER_PARTS_MAX : 1, get_file_uid(wire, attempt->peer),
-		attempt->pool->waiting == 0, get_keeper(requests, attempt));
-	attempt->ready_pages = attempt->pages;
+		share->pool->waiting == 0, share);
+	share->ready_pages = share->pages;
 	attempt->is_held = r == 0;
 	return r;
 }
 
-/* Looks for memory and takes it. 0: it is kept and ready. -EAGAIN: there is none. */
+static struct supply_ask make_share_ask(
+	struct requests *requests, const struct attempt *attempt, const struct request_share *share)
+{
+	struct supply_ask ask =
+		make_ask(requests, share->pool, share->pages, attempt->wire, attempt->peer, attempt->request);
+	ask.keeper = (void *)share;
+	return ask;
+}
+
+/* As much from each node as from the others, if that can be given now, and clean if that is enough. */
+static void divide(struct requests *requests, struct attempt *attempt)
+{
+	struct request_shares *shares = attempt->shares;
+	uint64_t most[SPREAD_PIECES_MAX], pages[SPREAD_PIECES_MAX];
+	uint64_t all = size_pages(attempt->wire->bytes, get_page_size(attempt));
+	bool is_enough = false;
+	for (int is_ready = 1; is_ready >= 0 && !is_enough; is_ready--) {
+		for (size_t i = 0; i < shares->count; i++) {
+			struct supply_ask ask = make_ask(requests, shares->list[i].pool, all, attempt->wire,
+				attempt->peer, attempt->request);
+			most[i] = supply_get_most(&requests->supply, &ask, is_ready, &requests->plan);
+		}
+		is_enough = spread_divide(most, shares->count, all, pages);
+	}
+	if (!is_enough)
+		set_equal_pages(shares, all);
+	for (size_t i = 0; i < shares->count && is_enough; i++)
+		shares->list[i].pages = pages[i];
+}
+
+/* The pieces of one pool, from the share `first` on: each on what is left by the earlier ones. */
+static void plan_pool(struct requests *requests, const struct attempt *attempt, size_t first,
+	struct spread_piece *pieces, bool *is_planned)
+{
+	const struct request_shares *shares = attempt->shares;
+	struct planner_request asked[SPREAD_PIECES_MAX];
+	struct spread_piece planned[SPREAD_PIECES_MAX];
+	size_t places[SPREAD_PIECES_MAX] = {first}, count = 1;
+	struct supply_ask ask = make_share_ask(requests, attempt, &shares->list[first]);
+	asked[0] = ask.request;
+	for (size_t i = first + 1; i < shares->count; i++) {
+		if (shares->list[i].pool != ask.pool || shares->list[i].pages == 0)
+			continue;
+		asked[count] = ask.request;
+		asked[count].pages = shares->list[i].pages;
+		places[count++] = i;
+	}
+	supply_plan_pieces(&requests->supply, &ask, asked, count, &requests->plan, planned);
+	for (size_t i = 0; i < count; i++) {
+		pieces[places[i]] = planned[i];
+		is_planned[places[i]] = true;
+	}
+}
+
+/* Takes nothing. The first share that cannot be given now; their number: all can. */
+static size_t plan_shares(
+	struct requests *requests, const struct attempt *attempt, struct spread_piece *ret_pieces)
+{
+	const struct request_shares *shares = attempt->shares;
+	bool is_planned[SPREAD_PIECES_MAX] = {false};
+	size_t lacking = shares->count;
+	for (size_t i = 0; i < shares->count; i++) {
+		if (shares->list[i].pages == 0)
+			ret_pieces[i] = (struct spread_piece){.kind = PLANNER_EXACT};
+		else if (!is_planned[i])
+			plan_pool(requests, attempt, i, ret_pieces, is_planned);
+		if (ret_pieces[i].kind == PLANNER_WAIT)
+			lacking = MIN(lacking, i);
+	}
+	return lacking;
+}
+
+/* Some that are only read for the operator are let go, and there in a moment. */
+static bool are_yielded(
+	struct requests *requests, const struct attempt *attempt, const struct spread_piece *pieces)
+{
+	for (size_t i = 0; i < attempt->shares->count; i++) {
+		const struct request_share *share = &attempt->shares->list[i];
+		if (pieces[i].kind != PLANNER_WAIT && pieces[i].zeroed_pages == 0)
+			continue;
+		struct supply_ask ask = make_share_ask(requests, attempt, share);
+		if (verify_yield(&requests->verify, share->pool, share->pages, ask.bound_pages))
+			return true;
+	}
+	return false;
+}
+
+/* With several the plan is made anew on what the earlier ones have left. 0, -EINPROGRESS or another errno. */
+static int take_share(struct requests *requests, const struct attempt *attempt, struct request_share *share)
+{
+	struct planner_plan *plan = &requests->plan;
+	struct supply_ask ask = make_share_ask(requests, attempt, share);
+	if (attempt->shares->count > 1)
+		supply_plan(&requests->supply, &ask, plan);
+	if (plan->kind == PLANNER_WAIT)
+		return -EUCLEAN;
+	int r = supply_take(&requests->supply, &ask, plan);
+	share->ready_pages = plan->ready_pages;
+	share->zeroed_pages = plan->zeroed_pages;
+	return r;
+}
+
+/* Looks for memory and takes it: all shares or none. 0: it is kept and ready. -EAGAIN: there is none. */
 static int find_memory(struct requests *requests, struct attempt *attempt)
 {
+	struct request_shares *shares = attempt->shares;
+	struct spread_piece pieces[SPREAD_PIECES_MAX];
+	int result = 0;
 	if (attempt->reservation)
 		return take_reserved(requests, attempt);
-
-	const struct planner_plan *plan = &requests->plan;
-	struct supply_ask ask =
-		make_ask(requests, attempt->pool, attempt->wire, attempt->peer, attempt->request);
-	supply_plan(&requests->supply, &ask, &requests->plan);
-	bool is_whole = plan->kind != PLANNER_WAIT && plan->zeroed_pages == 0;
-	/* One that is only read for the operator is let go, and there in a moment. */
-	if (!is_whole && verify_yield(&requests->verify, attempt->pool, attempt->pages, ask.bound_pages))
+	if (attempt->wire->policy == HPZ_NODES_INTERLEAVE)
+		divide(requests, attempt);
+	size_t lacking = plan_shares(requests, attempt, pieces);
+	if (are_yielded(requests, attempt, pieces))
 		return -EINPROGRESS;
-	if (plan->kind == PLANNER_WAIT)
+	if (lacking < shares->count)
 		return -EAGAIN;
-	int r = supply_take(&requests->supply, &ask, plan);
-	if (r < 0 && r != -EINPROGRESS)
-		return r == -ENOSPC ? -EUCLEAN : r;
-	attempt->ready_pages = plan->ready_pages;
-	attempt->zeroed_pages = plan->zeroed_pages;
+	for (size_t i = 0; i < shares->count; i++) {
+		if (shares->list[i].pages == 0)
+			continue;
+		int r = take_share(requests, attempt, &shares->list[i]);
+		if (r < 0 && r != -EINPROGRESS) {
+			drop_shares(requests, shares);
+			return r == -ENOSPC ? -EUCLEAN : r;
+		}
+		result = r < 0 ? r : result;
+	}
 	attempt->is_held = true;
-	note_passed(requests, attempt, plan->passes);
-	return r;
+	note_passed(requests, attempt, pieces);
+	return result;
+}
+
+/* Of all of its leases together. */
+static uint64_t get_bytes(const struct attempt *attempt)
+{
+	return count_share_pages(attempt->shares, NULL) * get_leases(attempt->wire) * get_page_size(attempt);
 }
 
 /* The one it names, again each time: it may have ended. -ESTALE: it has; -EFBIG: it has less left. */
@@ -837,7 +1232,7 @@ static int find_reservation(struct requests *requests, struct attempt *attempt)
 	attempt->reservation = id ? reserve_find(&requests->reserves, id) : NULL;
 	if (id && !attempt->reservation)
 		return -ESTALE;
-	uint64_t pages = size_pages(attempt->wire->bytes, attempt->pool->config.page_size);
+	uint64_t pages = size_pages(attempt->wire->bytes, get_page_size(attempt));
 	return attempt->reservation && pages > attempt->reservation->pages ? -EFBIG : 0;
 }
 
@@ -847,7 +1242,6 @@ static int find_reservation(struct requests *requests, struct attempt *attempt)
 static int grant(struct requests *requests, struct attempt *attempt)
 {
 	_cleanup_fd_ int pidfd = -1;
-	uint64_t page_size = attempt->pool->config.page_size;
 	int r = find_reservation(requests, attempt);
 	attempt->draft = (struct lease){0};
 	fill_draft(attempt->wire, attempt->peer, &attempt->draft);
@@ -856,9 +1250,8 @@ static int grant(struct requests *requests, struct attempt *attempt)
 	if (r < 0)
 		return r;
 	attempt->pidfd = pidfd;
-	attempt->pages = size_pages(attempt->wire->bytes, page_size);
-	if (!has_quota(requests, attempt->peer, get_leases(attempt->wire),
-		    get_pages(attempt->wire, page_size) * page_size, attempt->reservation))
+	if (!has_quota(requests, attempt->peer, get_leases(attempt->wire), get_bytes(attempt),
+		    attempt->reservation))
 		return -EDQUOT;
 	for (int tries = 0; tries < TRIES_MAX; tries++) {
 		r = attempt->is_held ? 0 : find_memory(requests, attempt);
@@ -877,9 +1270,9 @@ static int grant(struct requests *requests, struct attempt *attempt)
 }
 
 /* What would help, by what the planner lacked. */
-static const char *get_advice(const struct planner_plan *plan)
+static const char *get_advice(enum planner_reason reason)
 {
-	switch (plan->reason) {
+	switch (reason) {
 	case PLANNER_QUEUE:
 		return "others wait longer for it: wait, too (a time limit), or enlarge the pool";
 	case PLANNER_COMING:
@@ -900,22 +1293,49 @@ static const char *get_advice(const struct planner_plan *plan)
 	return "wait for it (a time limit), or enlarge the pool";
 }
 
-/* Node, page size, asked, clean, waiting, and what would help; the plan is in requests->plan. */
-static void explain_short(struct requests *requests, const struct pool *pool, uint64_t bytes)
+/* A node that could serve what a strict one cannot; -1: none. */
+static int32_t find_other_node(struct requests *requests, const struct attempt *attempt)
+{
+	const struct hpz_wire_lease *wire = attempt->wire;
+	if (wire->policy != HPZ_NODES_STRICT || wire->cells || wire->node == HPZ_WIRE_NODE_ANY)
+		return -1;
+	struct pool *pool = find_pool(
+		requests, wire, attempt->peer, HPZ_WIRE_NODE_ANY, get_page_size(attempt), attempt->request);
+	bool is_better = pool && pool != attempt->shares->list[0].pool &&
+			 rank_pool(requests, pool, wire, attempt->peer, attempt->request) < RANK_WAITS;
+	return is_better ? pool->config.node : -1;
+}
+
+/* Node, page size, asked, clean, waiting, and what would help, of a share. */
+static void explain_short(
+	struct requests *requests, const struct attempt *attempt, size_t index, enum planner_reason reason)
 {
 	char size[SIZE_TEXT], page[SIZE_TEXT], clean[SIZE_TEXT], largest[SIZE_TEXT], dirty[SIZE_TEXT],
-		fill[SIZE_TEXT];
+		fill[SIZE_TEXT], set[64] = "", other[96] = "";
+	const struct request_share *share = &attempt->shares->list[index];
+	const struct hpz_wire_lease *wire = attempt->wire;
+	const struct pool *pool = share->pool;
 	uint64_t page_size = pool->config.page_size;
+	uint64_t bytes =
+		attempt->shares->count > 1 ? share->pages * page_size : wire->bytes * get_leases(wire);
+	int32_t node = find_other_node(requests, attempt);
+	if (wire->cells)
+		snprintf(set, sizeof set, "cell %zu of %" PRIu32 ": ", index, wire->cells);
+	else if (attempt->shares->count > 1)
+		snprintf(set, sizeof set, "its part of %zu: ", attempt->shares->count);
+	if (node >= 0)
+		snprintf(other, sizeof other, "node %" PRId32 " could serve it (--node-policy preferred); ",
+			node);
 	snprintf(requests->text, sizeof requests->text,
-		"pool %s, node %" PRId32
+		"%spool %s, node %" PRId32
 		", pages of %s: %s asked; %s is clean, the largest piece %s; %s is being cleared, %s is "
-		"being filled, %" PRIu32 " requests wait; %s",
-		pool->name, pool->config.node, size_format_exact(page_size, page), size_format(bytes, size),
-		size_format(pool->pages[SEGMENT_CLEAN] * page_size, clean),
+		"being filled, %" PRIu32 " requests wait; %s%s",
+		set, pool->name, pool->config.node, size_format_exact(page_size, page),
+		size_format(bytes, size), size_format(pool->pages[SEGMENT_CLEAN] * page_size, clean),
 		size_format(pool_get_largest_clean(pool) * page_size, largest),
 		size_format(pool->pages[SEGMENT_DIRTY] * page_size, dirty),
-		size_format(pool->pages[SEGMENT_FILLING] * page_size, fill), pool->waiting,
-		get_advice(&requests->plan));
+		size_format(pool->pages[SEGMENT_FILLING] * page_size, fill), pool->waiting, other,
+		get_advice(reason));
 }
 
 /* Why a reservation does not give what is asked, though it has as much left. */
@@ -935,20 +1355,24 @@ static void explain_reserved(struct requests *requests, const struct hpz_wire_le
 		reservation->flags & HPZ_LEASE_SEGMENTS ? " and in several pieces" : "");
 }
 
-/* `request` NULL: it has just come. */
-static enum request_outcome refuse_short(struct requests *requests, const struct hpz_wire_head *head,
-	int error, struct pool *pool, const struct hpz_wire_lease *wire, const struct request_peer *peer,
-	struct request *request)
+static enum request_outcome refuse_short(
+	struct requests *requests, const struct hpz_wire_head *head, int error, const struct attempt *attempt)
 {
-	if (pool->is_draining)
-		return refuse(requests, head, HPZ_ERR_DRAINED,
-			"pool %s is drained: reload or restart hpzd to fill it again", pool->name);
-	count_demand(pool, wire, DEMAND_REFUSED);
-	struct supply_ask ask = make_ask(requests, pool, wire, peer, request);
-	supply_plan(&requests->supply, &ask, &requests->plan);
-	explain_short(requests, pool, wire->bytes * get_leases(wire));
-	if (wire->reservation)
-		explain_reserved(requests, wire);
+	struct spread_piece pieces[SPREAD_PIECES_MAX];
+	for (size_t i = 0; i < attempt->shares->count; i++) {
+		const struct pool *pool = attempt->shares->list[i].pool;
+		if (pool->is_draining)
+			return refuse(requests, head, HPZ_ERR_DRAINED,
+				"pool %s is drained: reload or restart hpzd to fill it again", pool->name);
+	}
+	for (size_t i = 0; i < attempt->shares->count; i++)
+		count_demand(&attempt->shares->list[i], attempt->wire, DEMAND_REFUSED);
+	size_t lacking = plan_shares(requests, attempt, pieces);
+	if (lacking == attempt->shares->count) /* it has come this very moment */
+		lacking = 0;
+	explain_short(requests, attempt, lacking, pieces[lacking].reason);
+	if (attempt->wire->reservation)
+		explain_reserved(requests, attempt->wire);
 	return make_error(requests, head->op, head->id, error, 0, requests->text);
 }
 
@@ -974,9 +1398,10 @@ static enum request_outcome refuse_beyond(
 		reservation->id, size_format(reserve_get_bytes(reservation), left));
 }
 
-static enum request_outcome refuse_grant(struct requests *requests, const struct hpz_wire_head *head, int r,
-	const struct pool *pool, const struct hpz_wire_lease *wire)
+static enum request_outcome refuse_grant(
+	struct requests *requests, const struct hpz_wire_head *head, int r, const struct attempt *attempt)
 {
+	const struct hpz_wire_lease *wire = attempt->wire;
 	if (r == -ESRCH || r == -EACCES)
 		return refuse_owner(requests, head, r, wire->owner_pid);
 	if (r == -EDQUOT)
@@ -986,7 +1411,7 @@ static enum request_outcome refuse_grant(struct requests *requests, const struct
 			wire->reservation);
 	if (r == -EFBIG)
 		return refuse_beyond(requests, head, wire);
-	log_error("pool %s: a lease failed: %s", pool->name, strerror(-r));
+	log_error("pool %s: a lease failed: %s", attempt->shares->list[0].pool->name, strerror(-r));
 	return refuse(requests, head, HPZ_ERR_INTERNAL, "hpzd could not hand out memory: %s", strerror(-r));
 }
 
@@ -998,18 +1423,38 @@ static void count_waiting(struct requests *requests)
 	}
 	LIST_FOR_EACH (pos, &requests->waiting) {
 		const struct request *request = CONTAINER_OF(pos, struct request, link);
-		if (!is_for_memory(request))
-			continue;
-		if (request->pool->waiting++ == 0)
-			request->pool->waiting_pages = request->pages;
+		for (size_t i = 0; i < request->shares.count; i++) {
+			const struct request_share *share = &request->shares.list[i];
+			if (share->pool->waiting++ == 0)
+				share->pool->waiting_pages = share->pages;
+		}
 	}
+}
+
+/* Whether its segments are of cells like these. */
+static bool has_cells(const struct lease *lease, const struct hpz_wire_lease *wire)
+{
+	uint64_t bytes[HPZ_WIRE_CELLS] = {0};
+	for (size_t i = 0; i < lease->segment_count; i++) {
+		const struct pool_segment *segment = lease->segments[i];
+		if (!segment || segment->cell >= MAX(wire->cells, 1u) ||
+			(wire->cells && wire->cell[segment->cell].node != segment->pool->config.node))
+			return false;
+		bytes[segment->cell] += segment->given * segment->pool->config.page_size;
+	}
+	for (uint32_t i = 0; i < wire->cells; i++) {
+		if (bytes[i] < wire->cell[i].bytes)
+			return false;
+	}
+	return true;
 }
 
 /* The same key again: the same lease, however often the answer got lost. */
 static enum request_outcome answer_key(struct requests *requests, struct session *session,
-	const struct hpz_wire_head *head, const struct hpz_wire_lease *wire, struct lease *lease)
+	const struct request_peer *peer, const struct hpz_wire_head *head, const struct hpz_wire_lease *wire,
+	struct lease *lease)
 {
-	if (lease->asked != wire->bytes || lease->deliver != wire->deliver)
+	if (lease->asked != wire->bytes || lease->deliver != wire->deliver || !has_cells(lease, wire))
 		return refuse(requests, head, HPZ_ERR_KEY_MISMATCH,
 			"the key belongs to lease %" PRIu64
 			", which is of another size or delivered otherwise",
@@ -1021,7 +1466,7 @@ static enum request_outcome answer_key(struct requests *requests, struct session
 			"lease %" PRIu64 " cannot be opened again: %s", lease->id, strerror(-r));
 	if (lease->state == HPZ_STATE_OFFERED || lives_with_connection(lease))
 		lease->bound = session;
-	return reply_leased(requests, head, lease, lease_get_given(lease), 0);
+	return reply_leased(requests, head, peer, lease, lease_get_given(lease), 0);
 }
 
 static enum request_outcome reply_reserved(struct requests *requests, const struct hpz_wire_head *head,
@@ -1045,6 +1490,17 @@ static enum request_outcome reply_reserved(struct requests *requests, const stru
 	return finish_reply(requests, head->op, head->id, sizeof *payload);
 }
 
+static void count_served(
+	const struct attempt *attempt, const struct lease *lease, uint64_t zeroed_pages, bool has_waited)
+{
+	const struct request_shares *shares = attempt->shares;
+	for (size_t i = 0; i < shares->count; i++) {
+		const struct request_share *share = &shares->list[i];
+		uint64_t zeroed = shares->count > 1 ? share->zeroed_pages : zeroed_pages;
+		count_demand(share, attempt->wire, get_served(lease, share->cell, zeroed, has_waited));
+	}
+}
+
 /*
  * What was clean counts as ready only for who did not have to wait. Which of a bulk were is not told apart:
  * the sums are right.
@@ -1052,21 +1508,22 @@ static enum request_outcome reply_reserved(struct requests *requests, const stru
 static enum request_outcome reply_attempt(struct requests *requests, const struct hpz_wire_head *head,
 	const struct attempt *attempt, bool has_waited)
 {
-	uint64_t page_size = attempt->pool->config.page_size;
+	uint64_t page_size = get_page_size(attempt), ready = 0, zeroed = 0;
 	bool can_zeroed = attempt->peer->capabilities & HPZ_WIRE_CAN_ZEROED;
-	uint64_t ready = has_waited ? 0 : attempt->ready_pages * page_size;
-	uint64_t zeroed = attempt->zeroed_pages * page_size;
+	for (size_t i = 0; i < attempt->shares->count; i++) {
+		ready += has_waited ? 0 : attempt->shares->list[i].ready_pages * page_size;
+		zeroed += attempt->shares->list[i].zeroed_pages * page_size;
+	}
 	if (attempt->op == HPZ_OP_RESERVE)
-		return reply_reserved(
-			requests, head, attempt->reservation, ready, attempt->zeroed_pages * page_size);
+		return reply_reserved(requests, head, attempt->reservation, ready, zeroed);
 	size_t used = 0, descriptor = 0;
 	for (size_t i = 0; i < attempt->lease_count; i++) {
 		const struct lease *lease = attempt->leases[i];
 		uint64_t its_ready = MIN(ready, lease_get_given(lease));
 		uint64_t its_zeroed = MIN(zeroed, lease_get_given(lease) - its_ready);
-		count_demand(
-			attempt->pool, attempt->wire, get_served(lease, its_zeroed / page_size, has_waited));
-		used += put_leased(requests, used, lease, descriptor, its_ready, can_zeroed ? its_zeroed : 0);
+		count_served(attempt, lease, its_zeroed / page_size, has_waited);
+		used += put_leased(requests, attempt->peer, used, lease, descriptor, its_ready,
+			can_zeroed ? its_zeroed : 0);
 		descriptor += lease->segment_count;
 		ready -= its_ready;
 		zeroed -= its_zeroed;
@@ -1082,39 +1539,40 @@ static enum request_outcome let_wait(struct requests *requests, const struct hpz
 	struct request *request = make_waiting(
 		requests, attempt->session, attempt->peer, head, is_impatient ? -1 : wire->timeout_ms);
 	if (!request) {
-		supply_drop(&requests->supply, attempt->pool, get_keeper(requests, attempt));
+		drop_shares(requests, attempt->shares);
 		return refuse_waiting(requests, head);
 	}
 	request->is_impatient = is_impatient;
 	request->lease = *wire;
-	request->pool = attempt->pool;
-	request->pages = attempt->pages;
+	request->shares = *attempt->shares;
 	request->is_held = attempt->is_held;
 	request->has_waited = !attempt->is_held && !is_impatient;
-	request->ready_pages = attempt->ready_pages;
-	request->zeroed_pages = attempt->zeroed_pages;
 	request->arrival = ++requests->arrivals;
 	queue_request(requests, request);
-	supply_pass(&requests->supply, attempt->pool, get_keeper(requests, attempt), request);
+	for (size_t i = 0; i < request->shares.count; i++) {
+		struct request_share *share = &request->shares.list[i];
+		supply_pass(&requests->supply, share->pool, &attempt->shares->list[i], share);
+	}
 	count_waiting(requests);
 	return REQUEST_WAITS;
 }
 
-static enum request_outcome ask_pool(struct requests *requests, struct session *session,
-	const struct request_peer *peer, const struct hpz_wire_head *head, const struct hpz_wire_lease *wire,
-	struct pool *pool)
+/* Of requests->shares. */
+static enum request_outcome ask_shares(struct requests *requests, struct session *session,
+	const struct request_peer *peer, const struct hpz_wire_head *head, const struct hpz_wire_lease *wire)
 {
 	struct attempt attempt = {
-		.pool = pool, .wire = wire, .peer = peer, .session = session, .op = head->op};
-	int r = pool->is_draining ? -EAGAIN : grant(requests, &attempt);
+		.shares = &requests->shares, .wire = wire, .peer = peer, .session = session, .op = head->op};
+	bool is_drained = is_draining(attempt.shares);
+	int r = is_drained ? -EAGAIN : grant(requests, &attempt);
 	reconcile_mark(requests->reconcile);
 	if (r == 0)
 		return reply_attempt(requests, head, &attempt, false);
 	if (r != -EAGAIN && r != -EINPROGRESS)
-		return refuse_grant(requests, head, r, pool, wire);
+		return refuse_grant(requests, head, r, &attempt);
 	bool is_impatient = r == -EINPROGRESS && wire->timeout_ms == 0;
-	if ((wire->timeout_ms == 0 && !is_impatient) || pool->is_draining)
-		return refuse_short(requests, head, HPZ_ERR_NO_MEMORY, pool, wire, peer, NULL);
+	if ((wire->timeout_ms == 0 && !is_impatient) || is_drained)
+		return refuse_short(requests, head, HPZ_ERR_NO_MEMORY, &attempt);
 	return let_wait(requests, head, &attempt, is_impatient);
 }
 
@@ -1127,10 +1585,9 @@ static enum request_outcome ask_for_memory(struct requests *requests, struct ses
 	if (wire->priority > access_get_priority(&rule))
 		return refuse_priority(requests, head, &rule, wire->priority);
 	supply_forget(&requests->supply);
-	struct pool *pool = choose_pool(requests, wire, peer);
-	if (!pool)
-		return refuse_pool(requests, head, wire);
-	return ask_pool(requests, session, peer, head, wire, pool);
+	if (!choose_shares(requests, head, wire, peer))
+		return REQUEST_REPLIED;
+	return ask_shares(requests, session, peer, head, wire);
 }
 
 static enum request_outcome refuse_foreign_reservation(struct requests *requests,
@@ -1172,7 +1629,10 @@ static enum request_outcome lease_reserved(struct requests *requests, struct ses
 			"reservation %" PRIu64 " is of pool %s, which has another node or page size",
 			reservation->id, pool->name);
 	supply_forget(&requests->supply);
-	return ask_pool(requests, session, peer, head, wire, pool);
+	requests->shares.count = 1;
+	requests->shares.list[0] = (struct request_share){
+		.pool = pool, .pages = size_pages(wire->bytes, pool->config.page_size)};
+	return ask_shares(requests, session, peer, head, wire);
 }
 
 static enum request_outcome handle_lease(struct requests *requests, struct session *session,
@@ -1183,7 +1643,7 @@ static enum request_outcome handle_lease(struct requests *requests, struct sessi
 	proto_get_text(wire->key, sizeof wire->key, key);
 	struct lease *lease = lease_find_key(requests->leases, peer->uid, key);
 	if (lease)
-		return answer_key(requests, session, head, wire, lease);
+		return answer_key(requests, session, peer, head, wire, lease);
 	struct access_rule rule;
 	struct lease draft = {0};
 	request_find_rule(requests, peer, &rule);
@@ -1230,13 +1690,11 @@ static void answer_attempt(
 	if (r == 0)
 		reply_attempt(requests, &head, attempt, request->has_waited);
 	else if (r == -EPERM)
-		refuse_short(requests, &head, HPZ_ERR_DRAINED, request->pool, &request->lease, &request->peer,
-			request);
+		refuse_short(requests, &head, HPZ_ERR_DRAINED, attempt);
 	else if (r == -EAGAIN)
-		refuse_short(requests, &head, HPZ_ERR_NO_MEMORY, request->pool, &request->lease,
-			&request->peer, request);
+		refuse_short(requests, &head, HPZ_ERR_NO_MEMORY, attempt);
 	else
-		refuse_grant(requests, &head, r, request->pool, &request->lease);
+		refuse_grant(requests, &head, r, attempt);
 	answer(request);
 }
 
@@ -1249,30 +1707,58 @@ static bool answer_same(struct requests *requests, struct request *request)
 	struct lease *same = lease_find_key(requests->leases, request->peer.uid, key);
 	if (!same)
 		return false;
-	answer_key(requests, request->session, &head, &request->lease, same);
+	answer_key(requests, request->session, &request->peer, &head, &request->lease, same);
 	answer(request);
 	return true;
+}
+
+static struct attempt make_attempt(struct request *request)
+{
+	return (struct attempt){
+		.shares = &request->shares,
+		.wire = &request->lease,
+		.peer = &request->peer,
+		.session = request->session,
+		.request = request,
+		.op = request->op,
+		.is_held = request->is_held,
+	};
+}
+
+static bool has_other_pool(const struct requests *requests, const struct pool *pool)
+{
+	for (size_t i = 0; i < requests->reconcile->pool_count; i++) {
+		const struct pool *other = requests->reconcile->pools[i];
+		if (other != pool && other->config.page_size == pool->config.page_size)
+			return true;
+	}
+	return false;
+}
+
+/* One that may have any node, or prefers one, takes what comes first. */
+static void choose_again(struct requests *requests, struct request *request)
+{
+	const struct hpz_wire_lease *wire = &request->lease;
+	struct request_share *share = &request->shares.list[0];
+	if (request->is_held || wire->reservation || wire->cells || wire->policy == HPZ_NODES_INTERLEAVE ||
+		(wire->policy == HPZ_NODES_STRICT && wire->node != HPZ_WIRE_NODE_ANY) ||
+		!has_other_pool(requests, share->pool))
+		return;
+	struct pool *pool =
+		find_preferred(requests, wire, &request->peer, share->pool->config.page_size, request);
+	if (pool && pool != share->pool &&
+		rank_pool(requests, pool, wire, &request->peer, request) < RANK_WAITS)
+		share->pool = pool;
 }
 
 static void serve_lease(struct requests *requests, struct request *request)
 {
 	if (answer_same(requests, request))
 		return;
-	struct attempt attempt = {
-		.op = request->op,
-		.pool = request->pool,
-		.wire = &request->lease,
-		.peer = &request->peer,
-		.session = request->session,
-		.request = request,
-		.is_held = request->is_held,
-		.ready_pages = request->ready_pages,
-		.zeroed_pages = request->zeroed_pages,
-	};
-	int r = request->pool->is_draining ? -EPERM : grant(requests, &attempt);
+	choose_again(requests, request);
+	struct attempt attempt = make_attempt(request);
+	int r = is_draining(&request->shares) ? -EPERM : grant(requests, &attempt);
 	request->is_held = attempt.is_held;
-	request->ready_pages = attempt.ready_pages;
-	request->zeroed_pages = attempt.zeroed_pages;
 	if (r == -EAGAIN && !request->is_impatient)
 		request->has_waited = true;
 	else if (r != -EINPROGRESS)
@@ -1293,38 +1779,50 @@ void request_serve(struct requests *requests)
 
 /* ---- plan ---- */
 
-static uint64_t count_pages(const struct planner_take *takes, size_t count)
+/* For people: what of a share is clean, and where the rest comes from. Returns the length of all. */
+static size_t explain_share(struct requests *requests, size_t used, const struct request_share *share,
+	const struct spread_piece *piece)
 {
-	uint64_t pages = 0;
-	for (size_t i = 0; i < count; i++)
-		pages += takes[i].segment_pages * takes[i].count;
-	return pages;
-}
-
-/* For people: what of it is clean, and where the rest comes from. */
-static void explain_plan(
-	struct requests *requests, const struct pool *pool, const struct hpz_wire_planned *planned)
-{
+	char *text = requests->text;
+	const size_t size = sizeof requests->text;
 	char ready[SIZE_TEXT], zeroed[SIZE_TEXT], from[3][SIZE_TEXT];
-	const struct planner_plan *plan = &requests->plan;
-	size_t used = (size_t)snprintf(requests->text, sizeof requests->text,
-		"pool %s, node %" PRId32 ": %s is clean, in %" PRIu32 " segment%s", pool->name,
-		pool->config.node, size_format(planned->ready, ready), planned->segments,
-		planned->segments == 1 ? "" : "s");
-	if (plan->kind == PLANNER_TRIM)
-		snprintf(requests->text + used, sizeof requests->text - used,
-			"; %" PRIu64 " pages behind it go back to the kernel",
-			plan->takes[0].segment_pages - plan->ready_pages);
-	if (planned->zeroed > 0)
-		snprintf(requests->text + used, sizeof requests->text - used,
+	uint64_t page_size = share->pool->config.page_size;
+	uint64_t dirty = MIN(piece->dirty_pages, piece->zeroed_pages);
+	uint64_t clean = MIN(piece->clean_pages, piece->zeroed_pages - dirty);
+	used += (size_t)snprintf(text + used, size - used,
+		"%spool %s, node %" PRId32 ": %s is clean, in %zu segment%s", used ? "; " : "",
+		share->pool->name, share->pool->config.node,
+		size_format(piece->ready_pages * page_size, ready), piece->parts,
+		piece->parts == 1 ? "" : "s");
+	if (used < size && piece->tail_pages > 0)
+		used += (size_t)snprintf(text + used, size - used,
+			"; %" PRIu64 " pages behind it go back to the kernel", piece->tail_pages);
+	if (used < size && piece->zeroed_pages > 0)
+		used += (size_t)snprintf(text + used, size - used,
 			"; %s is zeroed first, on pages that are free (%s), of dirty segments (%s), of clean "
 			"ones of another size (%s)",
-			size_format(planned->zeroed, zeroed), size_format(planned->from_free, from[0]),
-			size_format(planned->from_dirty, from[1]), size_format(planned->from_clean, from[2]));
+			size_format(piece->zeroed_pages * page_size, zeroed),
+			size_format((piece->zeroed_pages - dirty - clean) * page_size, from[0]),
+			size_format(dirty * page_size, from[1]), size_format(clean * page_size, from[2]));
+	return MIN(used, size - 1);
 }
 
-/* What the plan in requests->plan gives. */
-static void fill_given(const struct planner_plan *plan, uint64_t page_size, struct hpz_wire_planned *planned)
+/* What a share gives. */
+static void add_given(const struct spread_piece *piece, uint64_t page_size, struct hpz_wire_planned *planned)
+{
+	/* Of what is unlinked more may come free than is needed. */
+	uint64_t dirty = MIN(piece->dirty_pages, piece->zeroed_pages);
+	uint64_t clean = MIN(piece->clean_pages, piece->zeroed_pages - dirty);
+	planned->segments += (uint32_t)piece->parts;
+	planned->given += (piece->ready_pages + piece->zeroed_pages) * page_size;
+	planned->ready += piece->ready_pages * page_size;
+	planned->zeroed += piece->zeroed_pages * page_size;
+	planned->from_dirty += dirty * page_size;
+	planned->from_clean += clean * page_size;
+	planned->from_free += (piece->zeroed_pages - dirty - clean) * page_size;
+}
+
+static uint32_t get_plan_kind(const struct request_shares *shares, const struct spread_piece *pieces)
 {
 	static const uint32_t kinds[] = {
 		[PLANNER_WAIT] = HPZ_PLAN_WAIT,
@@ -1333,19 +1831,22 @@ static void fill_given(const struct planner_plan *plan, uint64_t page_size, stru
 		[PLANNER_EXTEND] = HPZ_PLAN_EXTEND,
 		[PLANNER_SEVERAL] = HPZ_PLAN_SEVERAL,
 	};
-	planned->kind = kinds[plan->kind];
-	if (plan->kind == PLANNER_WAIT)
-		return;
-	/* Of what is unlinked more may come free than is needed. */
-	uint64_t dirty = MIN(count_pages(plan->dirty, plan->dirty_count), plan->zeroed_pages);
-	uint64_t clean = MIN(count_pages(plan->clean, plan->clean_count), plan->zeroed_pages - dirty);
-	planned->segments = (uint32_t)plan->parts;
-	planned->given = (plan->ready_pages + plan->zeroed_pages) * page_size;
-	planned->ready = plan->ready_pages * page_size;
-	planned->zeroed = plan->zeroed_pages * page_size;
-	planned->from_dirty = dirty * page_size;
-	planned->from_clean = clean * page_size;
-	planned->from_free = planned->zeroed - planned->from_dirty - planned->from_clean;
+	return shares->count == 1 ? kinds[pieces[0].kind] : HPZ_PLAN_SEVERAL;
+}
+
+/* What is given, and the text of it. */
+static void fill_given(struct requests *requests, const struct request_shares *shares,
+	const struct spread_piece *pieces, struct hpz_wire_planned *planned)
+{
+	size_t used = 0;
+	planned->kind = get_plan_kind(shares, pieces);
+	requests->text[0] = '\0';
+	for (size_t i = 0; i < shares->count; i++) {
+		if (shares->list[i].pages == 0)
+			continue;
+		add_given(&pieces[i], shares->list[i].pool->config.page_size, planned);
+		used = explain_share(requests, used, &shares->list[i], &pieces[i]);
+	}
 }
 
 static void refuse_plan(struct hpz_wire_planned *planned, int error)
@@ -1362,24 +1863,26 @@ static void refuse_plan(struct hpz_wire_planned *planned, int error)
 }
 
 /* The text is in requests->text afterwards. */
-static void plan_lease(struct requests *requests, struct pool *pool, const struct request_peer *peer,
-	const struct hpz_wire_lease *wire, struct hpz_wire_planned *planned)
+static void plan_lease(struct requests *requests, struct attempt *attempt, struct hpz_wire_planned *planned)
 {
-	struct supply_ask ask = make_ask(requests, pool, wire, peer, NULL);
-	supply_plan(&requests->supply, &ask, &requests->plan);
-	fill_given(&requests->plan, pool->config.page_size, planned);
-	if (pool->is_draining) {
+	struct request_shares *shares = attempt->shares;
+	struct spread_piece pieces[SPREAD_PIECES_MAX];
+	if (attempt->wire->policy == HPZ_NODES_INTERLEAVE)
+		divide(requests, attempt);
+	size_t lacking = plan_shares(requests, attempt, pieces);
+	if (is_draining(shares)) {
 		refuse_plan(planned, HPZ_ERR_DRAINED);
-		snprintf(requests->text, sizeof requests->text, "pool %s is drained", pool->name);
-	} else if (!has_quota(requests, peer, ask.request.leases,
-			   get_pages(wire, pool->config.page_size) * pool->config.page_size, NULL)) {
+		snprintf(requests->text, sizeof requests->text, "pool %s is drained",
+			shares->list[0].pool->name);
+	} else if (!has_quota(requests, attempt->peer, get_leases(attempt->wire), get_bytes(attempt), NULL)) {
 		refuse_plan(planned, HPZ_ERR_QUOTA);
-	} else if (requests->plan.kind == PLANNER_WAIT) {
-		if (wire->timeout_ms == 0)
+	} else if (lacking < shares->count) {
+		planned->kind = HPZ_PLAN_WAIT;
+		if (attempt->wire->timeout_ms == 0)
 			refuse_plan(planned, HPZ_ERR_NO_MEMORY);
-		explain_short(requests, pool, wire->bytes * get_leases(wire));
+		explain_short(requests, attempt, lacking, pieces[lacking].reason);
 	} else {
-		explain_plan(requests, pool, planned);
+		fill_given(requests, shares, pieces, planned);
 	}
 }
 
@@ -1387,23 +1890,32 @@ static enum request_outcome handle_plan(struct requests *requests, struct sessio
 	const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
 {
 	const struct hpz_wire_lease *wire = payload;
+	struct attempt attempt = {
+		.shares = &requests->shares, .wire = wire, .peer = peer, .session = session};
 	if (wire->reservation)
 		return refuse(requests, head, HPZ_ERR_INVALID,
 			"what a reservation keeps needs no plan: it is there, or comes");
 	supply_forget(&requests->supply);
-	struct pool *pool = choose_pool(requests, wire, peer);
-	if (!pool)
-		return refuse_pool(requests, head, wire);
+	if (!choose_shares(requests, head, wire, peer))
+		return REQUEST_REPLIED;
+	const struct pool *pool = requests->shares.list[0].pool;
 	struct hpz_wire_planned *planned = get_payload(requests);
 	*planned = (struct hpz_wire_planned){
 		.size = sizeof *planned,
 		.asked = wire->bytes,
 		.page_size = pool->config.page_size,
 		.node = pool->config.node,
-		.waiting = pool->waiting,
 	};
-	plan_lease(requests, pool, peer, wire, planned);
-	proto_set_text(planned->pool, sizeof planned->pool, pool->name);
+	bool is_one = true;
+	for (size_t i = 0; i < requests->shares.count; i++) {
+		const struct request_share *share = &requests->shares.list[i];
+		planned->waiting = MAX(planned->waiting, share->pool->waiting);
+		is_one = is_one && share->pool == pool;
+	}
+	if (!is_one)
+		planned->node = HPZ_WIRE_NODE_ANY;
+	plan_lease(requests, &attempt, planned);
+	proto_set_text(planned->pool, sizeof planned->pool, is_one ? pool->name : "");
 	proto_set_text(planned->text, sizeof planned->text, requests->text);
 	return finish_reply(requests, head->op, head->id, sizeof *planned);
 }
@@ -1506,7 +2018,7 @@ static enum request_outcome handle_adopt(struct requests *requests, struct sessi
 			lease->id, strerror(-r));
 	}
 	lease->bound = lives_with_connection(lease) ? session : NULL;
-	return reply_leased(requests, head, lease, lease_get_given(lease), 0);
+	return reply_leased(requests, head, peer, lease, lease_get_given(lease), 0);
 }
 
 static enum request_outcome handle_ack(struct requests *requests, struct session *session,
@@ -1550,7 +2062,7 @@ static enum request_outcome handle_list(struct requests *requests, struct sessio
 	} else {
 		size = report_list(requests->leases,
 			wire->flags & HPZ_WIRE_LIST_MORE ? handoff_get_orphans(requests->handoff) : NULL,
-			wire->cursor, listed, capacity);
+			peer->capabilities & HPZ_WIRE_CAN_CELLS, wire->cursor, listed, capacity);
 	}
 	if (wire->flags & HPZ_WIRE_LIST_RESERVED && !listed->cursor)
 		size = reserve_report(&requests->reserves, first, listed, size, capacity);
@@ -1896,10 +2408,10 @@ static void on_timeout(uv_timer_t *timer)
 	if (settle(requests, request)) /* a limit of 0 asks whether it is so now */
 		return;
 	supply_forget(&requests->supply);
-	if (is_for_memory(request))
-		refuse_short(requests, &head, HPZ_ERR_TIMEOUT, request->pool, &request->lease, &request->peer,
-			request);
-	else if (request->op == HPZ_OP_RELEASE)
+	if (is_for_memory(request)) {
+		struct attempt attempt = make_attempt(request);
+		refuse_short(requests, &head, HPZ_ERR_TIMEOUT, &attempt);
+	} else if (request->op == HPZ_OP_RELEASE)
 		refuse(requests, &head, HPZ_ERR_TIMEOUT,
 			"lease %" PRIu64 " has ended, but its memory is not clean yet", request->release.id);
 	else if (request->op == HPZ_OP_DRAIN)
@@ -2061,7 +2573,8 @@ static void on_extension_failed(void *keeper, void *user)
 	struct requests *requests = user;
 	LIST_FOR_EACH (pos, &requests->waiting) {
 		struct request *request = CONTAINER_OF(pos, struct request, link);
-		request->failed += request == keeper;
+		for (size_t i = 0; i < request->shares.count; i++)
+			request->failed += &request->shares.list[i] == keeper;
 	}
 	reserve_note_failed(&requests->reserves, keeper);
 }

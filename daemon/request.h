@@ -33,6 +33,21 @@ struct request_reply {
 	unsigned char bytes[HPZ_WIRE_MAX_MESSAGE];
 };
 
+/* What one pool gives to a request: all of it, or a cell, or a node's part. */
+struct request_share {
+	struct pool *pool;
+	uint32_t cell;
+	uint64_t pages; /* 0: nothing, for now */
+	/* of what is kept: clean when it was taken, and zeroed for it */
+	uint64_t ready_pages, zeroed_pages;
+};
+
+/* In the order of the lease; what is kept for a share is kept for its address. */
+struct request_shares {
+	size_t count;
+	struct request_share list[SPREAD_PIECES_MAX];
+};
+
 struct requests {
 	uv_loop_t *loop;
 	const struct host *host;
@@ -48,8 +63,9 @@ struct requests {
 	struct verify verify;
 	struct supply supply;
 	struct reserves reserves;
-	struct planner_plan plan; /* the one that is being made */
-	unsigned connections;     /* kept by the listener */
+	struct planner_plan plan;     /* the one that is being made */
+	struct request_shares shares; /* of the request that has just come */
+	unsigned connections;         /* kept by the listener */
 	/* [clear] as it shall be from now on. 0, or -EINVAL with the reason; NULL: nobody can change it. */
 	int (*set_clear)(const struct config_clear *clear, char *ret_why, size_t capacity, void *user);
 	void *set_user;

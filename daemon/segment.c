@@ -408,6 +408,15 @@ int segment_make_out(const struct segment_store *store, char ret_token[SEGMENT_T
 	return 0;
 }
 
+int segment_make_out_again(const struct segment_store *store, const char token[SEGMENT_TOKEN])
+{
+	char name[SEGMENT_TOKEN + 1] = "";
+	memcpy(name, token, SEGMENT_TOKEN);
+	int fd = open_own_dir(store->out_fd, name, 0711);
+	close_fd(fd);
+	return MIN(fd, 0);
+}
+
 int segment_link_out(const struct segment_store *store, const struct segment_dirs *dirs, const char *name,
 	const char token[SEGMENT_TOKEN], uint32_t index, uid_t uid, gid_t gid, mode_t mode)
 {

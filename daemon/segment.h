@@ -132,6 +132,8 @@ int segment_unlink(const struct segment_dirs *dirs, enum segment_state state, co
 
 /* Makes hpz-out/<token>, root's, 0711. `token` gets 32 hex digits that cannot be guessed, not terminated. */
 int segment_make_out(const struct segment_store *store, char ret_token[SEGMENT_TOKEN]);
+/* The directory of the same name on another mount: a lease's files may lie on several. */
+int segment_make_out_again(const struct segment_store *store, const char token[SEGMENT_TOKEN]);
 /* Links a leased file as hpz-out/<token>/<index> after giving it owner and mode. */
 int segment_link_out(const struct segment_store *store, const struct segment_dirs *dirs, const char *name,
 	const char token[SEGMENT_TOKEN], uint32_t index, uid_t uid, gid_t gid, mode_t mode);

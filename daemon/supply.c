@@ -131,11 +131,11 @@ static bool may_zero(const struct supply *supply, const struct supply_ask *ask)
 	       !reconcile->work.is_simulated;
 }
 
-/* First without what costs more to count the more is lent: mostly it is not needed. */
-void supply_plan(struct supply *supply, const struct supply_ask *ask, struct planner_plan *ret_plan)
+/* Without what costs more to count the more is lent. */
+static void make_input(const struct supply *supply, const struct supply_ask *ask,
+	struct planner_class classes[PLANNER_CLASSES_MAX], struct planner_input *ret_input)
 {
-	struct planner_class classes[PLANNER_CLASSES_MAX];
-	struct planner_input input = {
+	*ret_input = (struct planner_input){
 		.classes = classes,
 		.class_count = list_classes(supply, ask->pool, false, classes),
 		.is_draining = ask->pool->is_draining,
@@ -143,17 +143,60 @@ void supply_plan(struct supply *supply, const struct supply_ask *ask, struct pla
 		.bound_pages = ask->bound_pages,
 		.may_pass = ask->may_pass,
 	};
-	planner_plan(&input, &ask->request, ret_plan);
-	bool is_settled = (ret_plan->kind != PLANNER_WAIT && !ret_plan->passes) ||
-			  ret_plan->reason == PLANNER_DRAINED || ret_plan->reason == PLANNER_COMING;
-	if (is_settled || !may_zero(supply, ask))
-		return;
+}
+
+/* With all that is to be zeroed. */
+static void make_whole_input(struct supply *supply, const struct supply_ask *ask,
+	struct planner_class classes[PLANNER_CLASSES_MAX], struct planner_input *ret_input)
+{
+	make_input(supply, ask, classes, ret_input);
 	const struct supply_stock *stock = get_stock(supply, ask->pool);
-	input.usable_pages = stock->usable_pages;
-	input.room_pages = stock->room_pages;
-	input.may_zero = true;
-	input.class_count = list_classes(supply, ask->pool, true, classes);
-	planner_plan(&input, &ask->request, ret_plan);
+	ret_input->usable_pages = stock->usable_pages;
+	ret_input->room_pages = stock->room_pages;
+	ret_input->may_zero = true;
+	ret_input->class_count = list_classes(supply, ask->pool, true, classes);
+}
+
+static bool is_settled(const struct spread_piece *piece)
+{
+	return (piece->kind != PLANNER_WAIT && !piece->passes) || piece->reason == PLANNER_DRAINED ||
+	       piece->reason == PLANNER_COMING;
+}
+
+/* First without what is costly to count: mostly it is not needed. */
+void supply_plan_pieces(struct supply *supply, const struct supply_ask *ask,
+	const struct planner_request *requests, size_t count, struct planner_plan *scratch,
+	struct spread_piece *ret_pieces)
+{
+	struct planner_class classes[PLANNER_CLASSES_MAX];
+	struct planner_input input;
+	bool are_settled = true;
+	make_input(supply, ask, classes, &input);
+	spread_plan(&input, classes, requests, count, scratch, ret_pieces);
+	for (size_t i = 0; i < count; i++)
+		are_settled = are_settled && is_settled(&ret_pieces[i]);
+	if (are_settled || !may_zero(supply, ask))
+		return;
+	make_whole_input(supply, ask, classes, &input);
+	spread_plan(&input, classes, requests, count, scratch, ret_pieces);
+}
+
+void supply_plan(struct supply *supply, const struct supply_ask *ask, struct planner_plan *ret_plan)
+{
+	struct spread_piece piece;
+	supply_plan_pieces(supply, ask, &ask->request, 1, ret_plan, &piece);
+}
+
+uint64_t supply_get_most(
+	struct supply *supply, const struct supply_ask *ask, bool is_ready, struct planner_plan *scratch)
+{
+	struct planner_class classes[PLANNER_CLASSES_MAX];
+	struct planner_input input;
+	if (is_ready || !may_zero(supply, ask))
+		make_input(supply, ask, classes, &input);
+	else
+		make_whole_input(supply, ask, classes, &input);
+	return spread_get_most(&input, &ask->request, is_ready, scratch);
 }
 
 /* ---- what is clean ---- */

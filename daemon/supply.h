@@ -8,7 +8,7 @@
 #define HPZ_SUPPLY_H
 
 #include "extend.h"
-#include "planner.h"
+#include "spread.h"
 #include "verify.h"
 
 /* What is asked of a pool. */
@@ -47,6 +47,16 @@ void supply_forget(struct supply *supply);
 
 /* What would be given. Takes nothing. */
 void supply_plan(struct supply *supply, const struct supply_ask *ask, struct planner_plan *ret_plan);
+/*
+ * The same for several pieces of one pool, each on what the earlier ones leave. `ask` is for all of them, but
+ * for its request; the last plan is in *scratch.
+ */
+void supply_plan_pieces(struct supply *supply, const struct supply_ask *ask,
+	const struct planner_request *requests, size_t count, struct planner_plan *scratch,
+	struct spread_piece *ret_pieces);
+/* The most pages, up to those asked for, that can be given now; is_ready: without zeroing any. */
+uint64_t supply_get_most(
+	struct supply *supply, const struct supply_ask *ask, bool is_ready, struct planner_plan *scratch);
 
 /*
  * Carries a plan out. 0: everything is kept for the keeper, ready; -EINPROGRESS: kept, and being read or

@@ -45,6 +45,7 @@ struct api_reply {
 struct api_segment {
 	uint64_t page_size, bytes, generation;
 	int32_t node;
+	uint32_t cell;
 	int fd; /* in a list always -1; owned by the lease otherwise */
 	char path[HPZ_WIRE_PATH + 1];
 };

@@ -268,7 +268,7 @@ bool api_read_segment(struct api_reader *reader, struct api_segment *ret_segment
 		return false;
 	if (record.page_size == 0 || size_floor_pow2(record.page_size) != record.page_size ||
 		record.bytes == 0 || record.bytes % record.page_size || record.bytes > INT64_MAX ||
-		record.node < 0)
+		record.node < 0 || record.cell >= HPZ_WIRE_CELLS || record.reserved)
 		return false;
 	/* A path is opened, so it is taken as it is or not at all. */
 	if (!proto_is_text(record.path, sizeof(record.path)) || (record.path[0] && record.path[0] != '/'))
@@ -278,6 +278,7 @@ bool api_read_segment(struct api_reader *reader, struct api_segment *ret_segment
 		.bytes = record.bytes,
 		.generation = record.generation,
 		.node = record.node,
+		.cell = record.cell,
 		.fd = -1,
 	};
 	proto_get_text(record.path, sizeof(record.path), ret_segment->path);
@@ -367,7 +368,7 @@ static int api_exchange_hello(struct hpz *hpz)
 	_cleanup_api_reply_ struct api_reply reply = {0};
 	struct hpz_wire_hello hello = {
 		.size = sizeof(hello),
-		.capabilities = HPZ_WIRE_CAN_ZEROED | HPZ_WIRE_CAN_RESERVED,
+		.capabilities = HPZ_WIRE_CAN_ZEROED | HPZ_WIRE_CAN_CELLS | HPZ_WIRE_CAN_RESERVED,
 		.magic = HPZ_WIRE_MAGIC,
 		.version = HPZ_WIRE_VERSION,
 		.compat = HPZ_WIRE_COMPAT,

@@ -128,48 +128,63 @@ static int api_fail_withheld(struct hpz *hpz, uint16_t op, uint64_t id, size_t c
 		error || op != HPZ_OP_LEASE ? "" : "; the lease was given back");
 }
 
-/* What a reply must be like. */
-struct api_expected {
-	int64_t deliver; /* -1: either */
-	uint64_t least_bytes;
-	size_t count;
-};
+/* Each cell in its order, whole and where it was to be; without cells nothing is of another one. */
+static bool api_check_cells(const struct hpz_lease *lease, const struct hpz_wire_lease *asked)
+{
+	uint64_t bytes = 0;
+	uint32_t at = 0;
 
-/* The ids of a bulk follow one another. */
-static int api_read_leases(struct hpz *hpz, uint16_t op, const struct api_expected *expected,
+	for (size_t i = 0; i < lease->segment_count; i++) {
+		const struct api_segment *segment = &lease->segments[i];
+		if (segment->cell != at && segment->cell == at + 1 && at < asked->cells &&
+			bytes >= asked->cell[at].bytes) {
+			at++;
+			bytes = 0;
+		}
+		if (segment->cell != at || at >= MAX(asked->cells, 1u) ||
+			(asked->cells && segment->node != asked->cell[at].node))
+			return false;
+		bytes += segment->bytes;
+	}
+	return asked->cells == 0 || (at + 1 == asked->cells && bytes >= asked->cell[at].bytes);
+}
+
+/* The ids of a bulk follow one another. `asked` NULL: it is an ADOPT, and may be anything. */
+static int api_read_leases(struct hpz *hpz, uint16_t op, const struct hpz_wire_lease *asked, size_t count,
 	struct api_reply *reply, struct hpz_lease **leases)
 {
 	struct hpz_wire_leased leased;
 
-	for (size_t i = 0; i < expected->count; i++) {
+	for (size_t i = 0; i < count; i++) {
 		if (!api_read(&reply->payload, &leased, sizeof(leased)) || !api_check_leased(&leased) ||
-			leased.given < expected->least_bytes ||
-			(expected->deliver >= 0 && leased.deliver != expected->deliver) ||
+			(asked && (leased.given < asked->bytes || leased.deliver != asked->deliver)) ||
 			(i > 0 && leased.id != leases[0]->id + i))
 			return api_fail_protocol(hpz, "a lease that was not asked for");
 		if (reply->is_withheld)
-			return api_fail_withheld(hpz, op, leased.id, expected->count);
+			return api_fail_withheld(hpz, op, leased.id, count);
 		leases[i] = api_read_lease(&leased, reply);
 		if (!leases[i])
 			return errno ? api_fail_system(hpz, "no memory for the lease")
 				     : api_fail_protocol(hpz, "a malformed lease");
+		if (asked && !api_check_cells(leases[i], asked))
+			return api_fail_protocol(hpz, "cells that were not asked for");
 	}
 	return api_is_used_up(reply) ? HPZ_OK : api_fail_protocol(hpz, "more than the leases");
 }
 
 /* LEASE and ADOPT are answered alike. On failure ret_leases is untouched. */
 static int api_call_leases(struct hpz *hpz, uint16_t op, const void *payload, size_t size, int64_t waits_ms,
-	const struct api_expected *expected, struct hpz_lease **ret_leases)
+	const struct hpz_wire_lease *asked, size_t count, struct hpz_lease **ret_leases)
 {
 	_cleanup_api_reply_ struct api_reply reply = {0};
 	struct hpz_lease *leases[HPZ_WIRE_MAX_FDS] = {NULL};
 
 	int error = api_call(hpz, op, payload, size, waits_ms, &reply);
 	if (!error)
-		error = api_read_leases(hpz, op, expected, &reply, leases);
+		error = api_read_leases(hpz, op, asked, count, &reply, leases);
 	if (!error)
-		error = api_acknowledge(hpz, leases[0]->id, expected->count);
-	for (size_t i = 0; i < expected->count; i++) {
+		error = api_acknowledge(hpz, leases[0]->id, count);
+	for (size_t i = 0; i < count; i++) {
 		if (error)
 			hpz_lease_free(leases[i]);
 		else
@@ -202,11 +217,32 @@ static int api_fail_struct(struct hpz *hpz, int error)
 					   " does not know");
 }
 
+static int api_set_cells(
+	struct hpz *hpz, const struct hpz_lease_request *request, struct hpz_wire_lease *ret_wire)
+{
+	uint64_t sum = 0;
+
+	if (request->cell_count > HPZ_CELLS_MAX || (request->cell_count && !request->cells))
+		return api_fail(
+			hpz, HPZ_ERR_INVALID, "from 0 to %d cells, and where they are", HPZ_CELLS_MAX);
+	for (uint32_t i = 0; i < request->cell_count; i++) {
+		const struct hpz_cell *cell = &request->cells[i];
+		ret_wire->cell[i] = (struct hpz_wire_cell){cell->size, cell->node, cell->reserved};
+		if (__builtin_add_overflow(sum, cell->size, &sum))
+			sum = UINT64_MAX;
+	}
+	ret_wire->cells = request->cell_count;
+	/* No more than is used: an older server takes a request without cells. */
+	ret_wire->size = (uint32_t)offsetof(struct hpz_wire_lease, cell[request->cell_count]);
+	if (request->cell_count && request->size == 0)
+		ret_wire->bytes = sum;
+	return HPZ_OK;
+}
+
 static int api_set_lease(struct hpz *hpz, const struct hpz_lease_request *request, uint32_t count,
 	struct hpz_wire_lease *ret_wire)
 {
 	struct hpz_wire_lease wire = {
-		.size = sizeof(wire),
 		.flags = request->flags,
 		.bytes = request->size,
 		.page_size = request->page_size,
@@ -221,10 +257,14 @@ static int api_set_lease(struct hpz *hpz, const struct hpz_lease_request *reques
 		.priority = request->priority,
 		.reservation = request->reservation,
 		.count = count,
+		.policy = request->node_policy,
+		.node_mask = request->node_mask,
 	};
 	const char *why;
 
-	int error = api_set_string(hpz, wire.label, sizeof(wire.label), request->label, "label");
+	int error = api_set_cells(hpz, request, &wire);
+	if (!error)
+		error = api_set_string(hpz, wire.label, sizeof(wire.label), request->label, "label");
 	if (!error)
 		error = api_set_string(hpz, wire.key, sizeof(wire.key), request->key, "key");
 	if (error)
@@ -266,9 +306,8 @@ static int api_lease(struct hpz *hpz, const struct hpz_lease_request *request, u
 	error = api_set_lease(hpz, &known, count, &wire);
 	if (error)
 		return error;
-	struct api_expected expected = {wire.deliver, wire.bytes, MAX(count, 1u)};
-	return api_call_leases(
-		hpz, HPZ_OP_LEASE, &wire, sizeof(wire), api_get_patience(&wire), &expected, ret_leases);
+	return api_call_leases(hpz, HPZ_OP_LEASE, &wire, wire.size, api_get_patience(&wire), &wire,
+		MAX(count, 1u), ret_leases);
 }
 
 int hpz_lease(struct hpz *hpz, const struct hpz_lease_request *request, struct hpz_lease **ret_lease)
@@ -319,7 +358,7 @@ int hpz_plan(struct hpz *hpz, const struct hpz_lease_request *request, struct hp
 		return api_fail_struct(hpz, error);
 	error = api_set_lease(hpz, &known, 0, &wire);
 	if (!error)
-		error = api_call(hpz, HPZ_OP_PLAN, &wire, sizeof(wire), 0, &reply);
+		error = api_call(hpz, HPZ_OP_PLAN, &wire, wire.size, 0, &reply);
 	if (error)
 		return error;
 	if (!api_read(&reply.payload, &planned, sizeof(planned)) || reply.payload.left ||
@@ -361,7 +400,7 @@ static int api_call_reserve(
 	_cleanup_api_reply_ struct api_reply reply = {0};
 	struct hpz_wire_reserved reserved;
 
-	int error = api_call(hpz, HPZ_OP_RESERVE, wire, sizeof(*wire), api_get_patience(wire), &reply);
+	int error = api_call(hpz, HPZ_OP_RESERVE, wire, wire->size, api_get_patience(wire), &reply);
 	if (error)
 		return error;
 	if (!api_read(&reply.payload, &reserved, sizeof(reserved)) || reply.payload.left ||
@@ -443,8 +482,7 @@ int hpz_adopt(
 	error = proto_check_adopt(&wire, &why);
 	if (error)
 		return api_fail(hpz, error, "%s", why);
-	struct api_expected expected = {-1, 0, 1};
-	return api_call_leases(hpz, HPZ_OP_ADOPT, &wire, sizeof(wire), 0, &expected, ret_lease);
+	return api_call_leases(hpz, HPZ_OP_ADOPT, &wire, sizeof(wire), 0, NULL, 1, ret_lease);
 }
 
 int hpz_release(struct hpz *hpz, uint64_t id, unsigned flags, int64_t timeout_ms)
@@ -523,6 +561,7 @@ void api_put_segment(const struct api_segment *from, struct hpz_segment *ret_seg
 		.node = from->node,
 		.fd = from->fd,
 		.path = from->path,
+		.cell = from->cell,
 	};
 }
 

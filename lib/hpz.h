@@ -129,9 +129,29 @@ enum hpz_deliver {
 /* Priorities are from -HPZ_PRIORITY_MAX to HPZ_PRIORITY_MAX. */
 #define HPZ_PRIORITY_MAX 1000
 
+/* Which nodes serve a request. Since 0.1. */
+enum hpz_node_policy {
+	HPZ_NODES_STRICT = 0,    /* `node` or none; HPZ_NODE_ANY: the one that serves it best */
+	HPZ_NODES_PREFERRED = 1, /* `node` if it can serve at once, else the one that serves it best */
+	/*
+	 * Several segments, as with HPZ_LEASE_SEGMENTS, in turn from the nodes of `node_mask`, from each as
+	 * much as from the others as far as there is enough.
+	 */
+	HPZ_NODES_INTERLEAVE = 2
+};
+
+#define HPZ_CELLS_MAX 64
+
+/* The memory of one node of a guest. Since 0.1. */
+struct hpz_cell {
+	uint64_t size; /* bytes, rounded up to whole pages */
+	int32_t node;  /* of the host, and no other */
+	uint32_t reserved;
+};
+
 struct hpz_lease_request {
 	size_t struct_size;
-	uint64_t size;      /* bytes, rounded up to whole pages; 0 is an error */
+	uint64_t size;      /* bytes, rounded up to whole pages; 0 is an error. With cells 0 or their sum */
 	uint64_t page_size; /* bytes, or HPZ_PAGE_SIZE_ANY: the largest that wastes at most an eighth */
 	int32_t node;       /* NUMA node, or HPZ_NODE_ANY: the one with most clean memory */
 	uint32_t flags;     /* HPZ_LEASE_* */
@@ -151,17 +171,26 @@ struct hpz_lease_request {
 	int32_t priority;
 	/* Out of what hpz_reserve() keeps, at most what is left of it; 0: out of what is nobody's. */
 	uint64_t reservation;
+	uint32_t node_policy; /* enum hpz_node_policy */
+	uint32_t cell_count;  /* at most HPZ_CELLS_MAX; 0: no cells */
+	uint64_t node_mask;   /* HPZ_NODES_INTERLEAVE: bit N is node N; else 0 */
+	/*
+	 * All of them or none, each in one segment (HPZ_LEASE_SEGMENTS: in several), with pages of one size;
+	 * then `node` and `node_policy` stay as they are initialised. hpz_lease_get_segment() says which cell
+	 * a segment is of.
+	 */
+	const struct hpz_cell *cells;
 };
 #define HPZ_LEASE_REQUEST_INIT                                                                               \
 	{                                                                                                    \
 		sizeof(struct hpz_lease_request), 0, HPZ_PAGE_SIZE_ANY, HPZ_NODE_ANY, 0, HPZ_DELIVER_FD, 0,  \
-			0, NULL, NULL, -1, -1, 0, 0, 0, 0                                                    \
+			0, NULL, NULL, -1, -1, 0, 0, 0, 0, HPZ_NODES_STRICT, 0, 0, NULL                      \
 	}
 
 /*
- * Asks for memory that is zero. The caller owns *ret_lease: hpz_lease_free() drops the handle and its
- * descriptors, hpz_release() ends the lease. Errors: NO_MEMORY, TIMEOUT, TOO_LARGE, NO_POOL, DRAINED, BUSY,
- * DENIED, KEY_MISMATCH, WITHHELD, INVALID, LOST ...
+ * Asks for memory that is zero. Of cells it gives all or none. The caller owns *ret_lease: hpz_lease_free()
+ * drops the handle and its descriptors, hpz_release() ends the lease. Errors: NO_MEMORY, TIMEOUT, TOO_LARGE,
+ * NO_POOL, DRAINED, BUSY, DENIED, KEY_MISMATCH, WITHHELD, INVALID, LOST ...
  */
 HPZ_PUBLIC int hpz_lease(
 	struct hpz *hpz, const struct hpz_lease_request *request, struct hpz_lease **ret_lease);
@@ -203,6 +232,8 @@ struct hpz_segment {
 	int32_t node;
 	int32_t fd;       /* borrowed from the lease; -1 for a path lease or after hpz_lease_steal_fd() */
 	const char *path; /* borrowed; "" unless delivered as a path */
+	uint32_t cell;    /* index of the request's cell; 0 also where it has none */
+	uint32_t reserved;
 };
 
 /* A lease has one or more segments, in order. */
@@ -258,7 +289,7 @@ enum hpz_plan_kind {
 	HPZ_PLAN_EXACT = 1,   /* one clean segment of that size */
 	HPZ_PLAN_TRIM = 2,    /* a larger clean one, whose tail goes back to the kernel */
 	HPZ_PLAN_EXTEND = 3,  /* a smaller clean one, or none, and pages that the kernel zeroes for it */
-	HPZ_PLAN_SEVERAL = 4, /* several segments; `zeroed` of them is a new one that the kernel zeroes */
+	HPZ_PLAN_SEVERAL = 4, /* several segments, of which the kernel zeroes `zeroed` */
 	HPZ_PLAN_WAIT = 5,    /* it would wait */
 	HPZ_PLAN_REFUSE = 6   /* it would be refused with `error` */
 };
@@ -277,9 +308,9 @@ struct hpz_plan_result {
 	uint64_t from_clean; /* on pages of clean segments of the wrong size, unlinked, too */
 	uint64_t page_size;
 	uint32_t segment_count;
-	int32_t node;
-	uint32_t waiting; /* requests that wait for memory of this pool */
-	char pool[72];    /* the pool it would be taken from */
+	int32_t node;     /* HPZ_NODE_ANY: several */
+	uint32_t waiting; /* requests that wait for memory of this pool, or the most in one of several */
+	char pool[72];    /* the pool it would be taken from; "" several */
 	char text[520];   /* the same for people */
 };
 

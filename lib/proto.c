@@ -20,6 +20,7 @@ static_assert(HPZ_WIRE_DRAIN_FLAGS == HPZ_DRAIN_GIVE_BACK, "same values");
 static_assert(HPZ_WIRE_LABEL == HPZ_LABEL_MAX && HPZ_WIRE_KEY == HPZ_KEY_MAX, "same values");
 static_assert(HPZ_WIRE_NODE_ANY == HPZ_NODE_ANY, "same values");
 static_assert(HPZ_WIRE_PRIORITY == HPZ_PRIORITY_MAX, "same values");
+static_assert(HPZ_WIRE_CELLS == HPZ_CELLS_MAX, "same values");
 
 #define PROTO_SMALLEST_PAGE 4096u
 #define PROTO_MODE_BITS     0666u
@@ -224,7 +225,51 @@ static int proto_check_lease_path(const struct hpz_wire_lease *lease, const char
 
 static bool proto_is_lease_reserved_used(const struct hpz_wire_lease *lease)
 {
-	return lease->reserved || lease->reserved2 || lease->policy || lease->cells || lease->node_mask;
+	return lease->reserved || lease->reserved2;
+}
+
+static int proto_check_cells(const struct hpz_wire_lease *lease, const char **ret_why)
+{
+	uint64_t sum = 0;
+
+	if (lease->cells > HPZ_WIRE_CELLS)
+		return proto_refuse(HPZ_ERR_INVALID, "a lease has 64 cells at most", ret_why);
+	for (uint32_t i = 0; i < HPZ_WIRE_CELLS; i++) {
+		const struct hpz_wire_cell *cell = &lease->cell[i];
+		if (cell->reserved || (i >= lease->cells && (cell->bytes || cell->node)))
+			return proto_refuse_reserved(ret_why);
+		if (i >= lease->cells)
+			continue;
+		if (cell->bytes == 0 || cell->node < 0)
+			return proto_refuse(HPZ_ERR_INVALID, "a cell has a size and a node", ret_why);
+		if (__builtin_add_overflow(sum, cell->bytes, &sum))
+			return proto_refuse(
+				HPZ_ERR_TOO_LARGE, "the cells are larger than any memory", ret_why);
+	}
+	if (lease->cells && sum != lease->bytes)
+		return proto_refuse(HPZ_ERR_INVALID, "the size is not that of the cells together", ret_why);
+	if (lease->cells && (lease->policy != HPZ_NODES_STRICT || lease->node != HPZ_WIRE_NODE_ANY))
+		return proto_refuse(HPZ_ERR_INVALID,
+			"cells have nodes of their own: no node and no node policy beside them", ret_why);
+	return HPZ_OK;
+}
+
+/* Which nodes it is to come from. */
+static int proto_check_nodes(const struct hpz_wire_lease *lease, const char **ret_why)
+{
+	bool is_interleaved = lease->policy == HPZ_NODES_INTERLEAVE;
+
+	if (lease->policy > HPZ_NODES_INTERLEAVE)
+		return proto_refuse(HPZ_ERR_UNSUPPORTED, "this node policy is not known", ret_why);
+	if (lease->node < HPZ_WIRE_NODE_ANY)
+		return proto_refuse(HPZ_ERR_INVALID, "the node is negative, and not -1 for any", ret_why);
+	if (lease->policy == HPZ_NODES_PREFERRED && lease->node == HPZ_WIRE_NODE_ANY)
+		return proto_refuse(HPZ_ERR_INVALID, "which node is preferred?", ret_why);
+	if (is_interleaved && lease->node != HPZ_WIRE_NODE_ANY)
+		return proto_refuse(HPZ_ERR_INVALID, "interleaving takes a set of nodes, not one", ret_why);
+	if (is_interleaved != (lease->node_mask != 0))
+		return proto_refuse(HPZ_ERR_INVALID, "interleaving and a set of nodes go together", ret_why);
+	return proto_check_cells(lease, ret_why);
 }
 
 static int proto_check_bulk(const struct hpz_wire_lease *lease, const char **ret_why)
@@ -236,8 +281,11 @@ static int proto_check_bulk(const struct hpz_wire_lease *lease, const char **ret
 		return proto_refuse(HPZ_ERR_TOO_LARGE, "nothing can be that large", ret_why);
 	if (lease->count > 0 && lease->key[0])
 		return proto_refuse(HPZ_ERR_INVALID, "a key is one lease's, not a bulk's", ret_why);
-	if (lease->count > 0 && (lease->flags & HPZ_LEASE_SEGMENTS))
+	bool is_spread = lease->cells || lease->policy == HPZ_NODES_INTERLEAVE;
+	if (lease->count > 0 && (is_spread || (lease->flags & HPZ_LEASE_SEGMENTS)))
 		return proto_refuse(HPZ_ERR_INVALID, "each lease of a bulk has one segment", ret_why);
+	if (lease->reservation && (lease->cells || lease->policy != HPZ_NODES_STRICT))
+		return proto_refuse(HPZ_ERR_INVALID, "a reservation is of one pool", ret_why);
 	return HPZ_OK;
 }
 
@@ -255,8 +303,6 @@ static int proto_check_memory(const struct hpz_wire_lease *lease, const char **r
 	if (lease->page_size && (lease->page_size < PROTO_SMALLEST_PAGE ||
 					lease->page_size != (lease->page_size & -lease->page_size)))
 		return proto_refuse(HPZ_ERR_INVALID, "the page size is not a power of two", ret_why);
-	if (lease->node < HPZ_WIRE_NODE_ANY)
-		return proto_refuse(HPZ_ERR_INVALID, "the node is negative, and not -1 for any", ret_why);
 	if (lease->owner_pid < 0)
 		return proto_refuse(HPZ_ERR_INVALID, "the owner is not a process number", ret_why);
 	if (lease->priority < -HPZ_WIRE_PRIORITY || lease->priority > HPZ_WIRE_PRIORITY)
@@ -270,6 +316,8 @@ static int proto_check_memory(const struct hpz_wire_lease *lease, const char **r
 	int r = proto_check_timeout(lease->timeout_ms, ret_why);
 	if (!r)
 		r = proto_check_bulk(lease, ret_why);
+	if (!r)
+		r = proto_check_nodes(lease, ret_why);
 	if (r)
 		return r;
 	return lease->deliver == HPZ_DELIVER_FD ? proto_check_lease_fd(lease, ret_why)
@@ -297,6 +345,8 @@ int proto_check_reserve(const struct hpz_wire_lease *lease, const char **ret_why
 		lease->key[0])
 		return proto_refuse(HPZ_ERR_INVALID,
 			"delivery, owner and key are the leases', not the reservation's", ret_why);
+	if (lease->cells || lease->policy == HPZ_NODES_INTERLEAVE)
+		return proto_refuse(HPZ_ERR_INVALID, "a reservation is of one pool", ret_why);
 	return proto_check_memory(lease, ret_why);
 }
 

@@ -65,6 +65,10 @@
  * priority in order of arrival; one that was passed by sixteen that came later is passed by nobody any more.
  * A priority above 0 is for root, admins, and whom the configuration allows it.
  *
+ * A LEASE may ask for a set of cells, each of its own size and node: all of them or none. Their segments
+ * follow each other in the order of the cells, and each record says which cell it is of. One that is
+ * interleaved (`policy`, `node_mask`) has its segments in turn from the nodes of the mask.
+ *
  * VERIFY reads all clean memory of a pool, or of all, and is answered when that is done: how much was read,
  * and what was not zero.
  *
@@ -142,6 +146,7 @@ struct hpz_wire_head {
 static_assert(sizeof(struct hpz_wire_head) == 24, "wire");
 
 #define HPZ_WIRE_CAN_ZEROED   1u /* client: knows hpz_wire_leased.zeroed; others get 0 there */
+#define HPZ_WIRE_CAN_CELLS    2u /* client: knows hpz_wire_segment.cell; others get 0 there */
 #define HPZ_WIRE_CAN_RESERVED 4u /* client: knows hpz_wire_pool.reserved_pages; others get 0 there */
 
 struct hpz_wire_hello {
@@ -176,6 +181,14 @@ static_assert(sizeof(struct hpz_wire_empty) == 8, "wire");
 #define HPZ_WIRE_LEASE_FLAGS 15u /* HPZ_LEASE_* of hpz.h, same values */
 #define HPZ_WIRE_NODE_ANY    (-1)
 #define HPZ_WIRE_PRIORITY    1000 /* HPZ_PRIORITY_MAX of hpz.h */
+#define HPZ_WIRE_CELLS       64u
+
+struct hpz_wire_cell {
+	uint64_t bytes;
+	int32_t node;
+	uint32_t reserved;
+};
+static_assert(sizeof(struct hpz_wire_cell) == 16, "wire");
 
 struct hpz_wire_lease {
 	uint32_t size;
@@ -199,11 +212,13 @@ struct hpz_wire_lease {
 	int32_t priority;     /* among those that wait for a pool's memory: the higher, the sooner */
 	uint64_t ttl_ms;      /* RESERVE: how long it stands */
 	uint64_t reservation; /* LEASE: out of what this one keeps; 0: none */
-	uint32_t policy;
-	uint32_t cells;
-	uint64_t node_mask;
+	/* where it comes from: */
+	uint32_t policy;    /* enum hpz_node_policy */
+	uint32_t cells;     /* so many of `cell` are used, and `bytes` is their sum; 0: it has none */
+	uint64_t node_mask; /* interleave: bit N is node N */
+	struct hpz_wire_cell cell[HPZ_WIRE_CELLS];
 };
-static_assert(sizeof(struct hpz_wire_lease) == 376, "wire");
+static_assert(sizeof(struct hpz_wire_lease) == 376 + HPZ_WIRE_CELLS * 16, "wire");
 
 /* Reply to LEASE and ADOPT; `segments` records of struct hpz_wire_segment follow. Of a bulk there are
  * several.
@@ -258,8 +273,10 @@ struct hpz_wire_segment {
 	int32_t node;
 	int32_t descriptor; /* index into the message's descriptors, -1 none */
 	char path[HPZ_WIRE_PATH];
+	uint32_t cell; /* of the request; 0 also where it has none */
+	uint32_t reserved;
 };
-static_assert(sizeof(struct hpz_wire_segment) == 296, "wire");
+static_assert(sizeof(struct hpz_wire_segment) == 304, "wire");
 
 struct hpz_wire_ack {
 	uint32_t size;
@@ -488,9 +505,9 @@ struct hpz_wire_planned {
 	uint64_t from_dirty; /* of dirty segments, */
 	uint64_t from_clean; /* of clean ones that are too small */
 	uint64_t page_size;
-	int32_t node;
-	uint32_t waiting; /* requests that wait in this pool */
-	char pool[HPZ_WIRE_NAME];
+	int32_t node;             /* -1: several */
+	uint32_t waiting;         /* requests that wait in this pool, or the most in one of several */
+	char pool[HPZ_WIRE_NAME]; /* "": several */
 	char text[HPZ_WIRE_TEXT]; /* for people */
 };
 static_assert(sizeof(struct hpz_wire_planned) == 664, "wire");

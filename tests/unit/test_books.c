@@ -309,7 +309,7 @@ static struct lease *grant(uint32_t deliver, bool with_link)
 
 	assert_non_null(segment);
 	if (with_link)
-		assert_int_equal(handoff_make_token(&draft, pool), 0);
+		assert_int_equal(handoff_make_token(&draft, &segment, 1), 0);
 	assert_int_equal(lease_grant(&harness.leases, &draft, &segment, &given, 1, &lease), 0);
 	assert_int_equal(handoff_watch(harness.handoff, lease, -1), 0);
 	/* A file that only root may open is linked where counts are looked at by its name. */

@@ -9,7 +9,9 @@ static const char *text;
 static uint64_t bytes, number;
 static int64_t seconds, wait_ms;
 static int32_t node, pid, priority;
-static uint32_t mode;
+static uint32_t mode, policy;
+static uint64_t nodes;
+static struct options_cells cells;
 static const struct options_row rows[] = {
 	{"flag", OPTIONS_FLAG, &flag, NULL, "a flag"},
 	{"text", OPTIONS_TEXT, &text, "TEXT", "a text"},
@@ -21,6 +23,9 @@ static const struct options_row rows[] = {
 	{"mode", OPTIONS_MODE, &mode, "MODE", "a mode"},
 	{"priority", OPTIONS_PRIORITY, &priority, "N", "a priority"},
 	{"id", OPTIONS_ID, &number, "ID", "an id"},
+	{"nodes", OPTIONS_NODES, &nodes, "LIST", "nodes"},
+	{"policy", OPTIONS_POLICY, &policy, "POLICY", "a policy"},
+	{"cell", OPTIONS_CELL, &cells, "SIZE:N", "a cell"},
 };
 
 static const struct hpzctl_verb verb = {.name = "test", .operands = "OPERAND", .help = "is tested"};
@@ -59,7 +64,9 @@ static int parse(bool stop, const char **words)
 	bytes = 0;
 	seconds = wait_ms = 0;
 	node = pid = -7;
-	mode = 0;
+	mode = policy = 0;
+	nodes = 0;
+	cells.count = 0;
 	failures = 0;
 	failure[0] = '\0';
 	return options_parse(&ctl, rows, ARRAY_SIZE(rows), argc, argv, stop, &operands, &operand_count);
@@ -104,6 +111,31 @@ static void test_values(void **state)
 	assert_int_equal(seconds, 0);
 }
 
+static void test_nodes(void **state)
+{
+	assert_int_equal(PARSE(false, "--nodes", "0-1,3", "--policy", "interleave"), OPTIONS_GO);
+	assert_true(nodes == 11 && policy == HPZ_NODES_INTERLEAVE);
+	assert_int_equal(PARSE(false, "--nodes=0-63", "--policy=preferred"), OPTIONS_GO);
+	assert_true(nodes == UINT64_MAX && policy == HPZ_NODES_PREFERRED);
+	assert_int_equal(PARSE(false, "--nodes=63", "--policy=strict"), OPTIONS_GO);
+	assert_true(nodes == 1ull << 63 && policy == HPZ_NODES_STRICT);
+	/* One more each time, in their order. */
+	assert_int_equal(PARSE(false, "--cell", "1G:0", "--cell=512M:7"), OPTIONS_GO);
+	assert_true(cells.count == 2 && cells.cells[0].size == 1 << 30 && cells.cells[0].node == 0 &&
+		    cells.cells[1].size == 1 << 29 && cells.cells[1].node == 7);
+	for (unsigned i = 0; i < HPZ_CELLS_MAX; i++)
+		cells.cells[i] = (struct hpz_cell){0};
+	const char *many[2 * HPZ_CELLS_MAX + 3] = {NULL};
+	static char *argv[2 * HPZ_CELLS_MAX + 3];
+	for (unsigned i = 0; i <= HPZ_CELLS_MAX; i++)
+		many[i] = "--cell=2M:0";
+	memcpy(argv, many, sizeof many);
+	cells.count = 0;
+	expect_refused(options_parse(&ctl, rows, ARRAY_SIZE(rows), HPZ_CELLS_MAX + 1, argv, false, &operands,
+			       &operand_count),
+		"64");
+}
+
 static void test_bad_values(void **state)
 {
 	static const struct {
@@ -118,6 +150,9 @@ static void test_bad_values(void **state)
 		{"node", {"", "x", "-1", "1.5", "2147483648", "99999999999999999999", "Any"}},
 		{"pid", {"", "0", "x", "-1", "2147483648", "+1", " 1"}},
 		{"mode", {"", "8", "0o640", "10000", "-1", "rw"}},
+		{"nodes", {"", "x", "64", "0-64", "2-1", "0-", "-1", "0,", ",1", "0 1"}},
+		{"policy", {"", "Strict", "bind", "0"}},
+		{"cell", {"", "1G", "1G:", ":0", "1G:x", "1G:-1", "x:0", "0:0", "1G:0:1", "1G:2147483648"}},
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
@@ -193,6 +228,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_values),
+		cmocka_unit_test(test_nodes),
 		cmocka_unit_test(test_bad_values),
 		cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_operands),

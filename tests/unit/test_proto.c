@@ -460,9 +460,52 @@ static void check_lease_common(struct hpz_wire_lease good)
 	CHECK(lease, good, priority, INT32_MIN, HPZ_ERR_INVALID);
 	CHECK(lease, good, ttl_ms, 1, HPZ_ERR_UNSUPPORTED);
 	CHECK(lease, good, reservation, 1, HPZ_OK);
-	CHECK(lease, good, policy, 1, HPZ_ERR_UNSUPPORTED);
+	CHECK(lease, good, policy, HPZ_NODES_PREFERRED, HPZ_ERR_INVALID);
+	CHECK(lease, good, policy, HPZ_NODES_INTERLEAVE, HPZ_ERR_INVALID);
+	CHECK(lease, good, policy, HPZ_NODES_INTERLEAVE + 1, HPZ_ERR_UNSUPPORTED);
+	CHECK(lease, good, node_mask, 1, HPZ_ERR_INVALID);
+	CHECK(lease, good, cells, 1, HPZ_ERR_INVALID); /* it has no size */
+	CHECK(lease, good, cells, HPZ_WIRE_CELLS + 1, HPZ_ERR_INVALID);
+	CHECK(lease, good, cell[0].bytes, 1, HPZ_ERR_UNSUPPORTED); /* and is not counted */
+	CHECK(lease, good, cell[63].node, 1, HPZ_ERR_UNSUPPORTED);
+}
+
+/* Where it is to come from. */
+static void test_check_lease_nodes(void **state)
+{
+	struct hpz_wire_lease good = good_fd;
+
+	good.node = 3;
+	good.policy = HPZ_NODES_PREFERRED;
+	CHECK(lease, good, size, sizeof(good), HPZ_OK);
+	CHECK(lease, good, node, HPZ_WIRE_NODE_ANY, HPZ_ERR_INVALID);
+	CHECK(lease, good, node_mask, 8, HPZ_ERR_INVALID);
+	good.node = HPZ_WIRE_NODE_ANY;
+	good.policy = HPZ_NODES_INTERLEAVE;
+	good.node_mask = 1ull << 63 | 1;
+	CHECK(lease, good, size, sizeof(good), HPZ_OK);
+	CHECK(lease, good, node, 0, HPZ_ERR_INVALID);
+	CHECK(lease, good, node_mask, 0, HPZ_ERR_INVALID);
+
+	good = good_fd;
+	good.cells = 2;
+	good.cell[0] = (struct hpz_wire_cell){1 << 20, 0, 0};
+	good.cell[1] = (struct hpz_wire_cell){1 << 20, 1, 0};
+	CHECK(lease, good, size, sizeof(good), HPZ_OK);
+	CHECK(lease, good, flags, HPZ_LEASE_SEGMENTS, HPZ_OK);
+	CHECK(lease, good, cell[1].node, 0, HPZ_OK);
+	CHECK(lease, good, count, 2, HPZ_ERR_INVALID);
+	CHECK(lease, good, reservation, 1, HPZ_ERR_INVALID);
+	CHECK(lease, good, bytes, 1 << 20, HPZ_ERR_INVALID);
+	CHECK(lease, good, node, 0, HPZ_ERR_INVALID);
+	CHECK(lease, good, policy, HPZ_NODES_PREFERRED, HPZ_ERR_INVALID);
+	CHECK(lease, good, node_mask, 3, HPZ_ERR_INVALID);
+	CHECK(lease, good, cell[1].bytes, 0, HPZ_ERR_INVALID);
+	CHECK(lease, good, cell[1].bytes, UINT64_MAX, HPZ_ERR_TOO_LARGE);
+	CHECK(lease, good, cell[1].node, -1, HPZ_ERR_INVALID);
+	CHECK(lease, good, cell[1].reserved, 1, HPZ_ERR_UNSUPPORTED);
+	CHECK(lease, good, cell[2].bytes, 1, HPZ_ERR_UNSUPPORTED);
 	CHECK(lease, good, cells, 1, HPZ_ERR_UNSUPPORTED);
-	CHECK(lease, good, node_mask, 1, HPZ_ERR_UNSUPPORTED);
 }
 
 static void test_check_lease_fd(void **state)
@@ -665,6 +708,7 @@ int main(void)
 		cmocka_unit_test(test_check_hello),
 		cmocka_unit_test(test_check_lease_fd),
 		cmocka_unit_test(test_check_lease_path),
+		cmocka_unit_test(test_check_lease_nodes),
 		cmocka_unit_test(test_check_others),
 		cmocka_unit_test(test_garbage),
 	};

@@ -201,7 +201,7 @@ static void test_message(void **state)
 static size_t list(uint64_t cursor, size_t capacity)
 {
 	memset(buffer, 0xff, sizeof buffer);
-	size_t size = report_list(&harness.leases, NULL, cursor, buffer, capacity);
+	size_t size = report_list(&harness.leases, NULL, true, cursor, buffer, capacity);
 	assert_true(size <= capacity);
 	assert_int_equal(buffer[size], 0xff);
 	return size;
@@ -275,9 +275,9 @@ static void test_half_returned(void **state)
 	assert_int_equal(size, sizeof *listed + sizeof *record + 2 * sizeof(struct hpz_wire_segment));
 	assert_true(listed->records == 3 && record->segments == 2 && record->given == 8 * STORE_PAGE);
 	struct hpz_wire_segment segment;
-	report_segment(lease, 1, 1, &segment);
+	report_segment(lease, 1, 1, true, &segment);
 	assert_true(segment.bytes == 0 && segment.descriptor == 1 && segment.size == sizeof segment);
-	report_segment(lease, 2, 2, &segment);
+	report_segment(lease, 2, 2, true, &segment);
 	assert_int_equal(segment.bytes, 4 * STORE_PAGE);
 }
 
@@ -350,8 +350,8 @@ static void add_orphan(uint64_t id, uint64_t pages, enum proof_reason reason)
 static size_t list_with_orphans(uint64_t cursor, size_t capacity)
 {
 	memset(buffer, 0xff, sizeof buffer);
-	size_t size =
-		report_list(&harness.leases, handoff_get_orphans(harness.handoff), cursor, buffer, capacity);
+	size_t size = report_list(
+		&harness.leases, handoff_get_orphans(harness.handoff), true, cursor, buffer, capacity);
 	assert_true(size <= capacity);
 	assert_int_equal(buffer[size], 0xff);
 	return size;
