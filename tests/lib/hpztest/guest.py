@@ -50,6 +50,14 @@ mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev; m
     return str(initrd)
 
 
+def get_nodes(sizes_mib):
+    """NUMA nodes of these sizes, each with one CPU."""
+    words = ["-smp", f"{len(sizes_mib)},sockets={len(sizes_mib)},cores=1,threads=1"]
+    for node, size in enumerate(sizes_mib):
+        words += ["-object", f"memory-backend-ram,id=node{node},size={size}M", "-numa", f"node,nodeid={node},memdev=node{node},cpus={node}"]
+    return words
+
+
 def get_command(memory_mib, words="", image=None):
     """An ordinary command line with just -m. Always TCG: a test host may have no usable KVM."""
     kernel, initrd = image or get_image()
@@ -72,14 +80,17 @@ def get_kernel(kernel):
     return done.stdout.strip()
 
 
-def run_script(script, programs, kernel, memory_mib=1024, words="", limit=300, on_line=None):
-    """Runs a script in a guest of its own until it powers off: (exit status, lines); 124 when the time is over."""
+def run_script(script, programs, kernel, memory_mib=1024, words="", limit=300, on_line=None, nodes=()):
+    """Runs a script in a guest of its own until it powers off: (exit status, lines); 124 when the time is over.
+
+    nodes: MiB of each NUMA node; then the memory is what they have."""
     mark, lines, status = "GUEST-RUN status ", [], 125
     with tempfile.TemporaryDirectory() as directory:
         init = f"cat >/run/script <<'END-OF-SCRIPT'\n{script}\nEND-OF-SCRIPT\nsh /run/script\necho {mark}$?"
         image = get_kernel(kernel), make_initrd(directory, programs, init)
         deadline = time.monotonic() + limit
-        with Guest([*get_command(memory_mib, words, image), "-cpu", "max", "-smp", "2"]) as guest:
+        cpus = get_nodes(nodes) if nodes else ["-smp", "2"]
+        with Guest([*get_command(sum(nodes) or memory_mib, words, image), "-cpu", "max", *cpus]) as guest:
             while True:
                 line, guest.text = guest._read_line(guest.serial, guest.text, max(0.1, deadline - time.monotonic()))
                 if line is None:
