@@ -187,8 +187,10 @@ int pool_set_state(struct pool_segment *segment, enum segment_state state)
 	int r = segment_rename(&segment->pool->dirs, segment->state, from, state, to);
 	if (r < 0)
 		return r;
-	if (state != SEGMENT_LEASED)
+	if (state != SEGMENT_LEASED) {
 		end_demand(segment);
+		segment->cell = 0;
+	}
 	leave_books(segment);
 	segment->generation = generation;
 	enter_books(segment, state);

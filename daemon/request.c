@@ -504,23 +504,40 @@ static struct pool *find_preferred(struct requests *requests, const struct hpz_w
 	return pool;
 }
 
-/* "there is no pool on node 1 with pages of 2M; there are pools on nodes 0, 2" */
+static bool has_pool_on(const struct requests *requests, int32_t node, uint64_t page_size)
+{
+	for (size_t i = 0; i < requests->reconcile->pool_count; i++) {
+		const struct config_pool *pool = &requests->reconcile->pools[i]->config;
+		if (pool->node == node && (!page_size || pool->page_size == page_size))
+			return true;
+	}
+	return false;
+}
+
+/* "; there is one on node 0, 2", each once; "" where there is none at all. */
+static void list_nodes(const struct requests *requests, uint64_t page_size, char *ret_text, size_t capacity)
+{
+	size_t used = 0;
+	ret_text[0] = '\0';
+	for (size_t i = 0; i < requests->host->node_count && used + 24 < capacity; i++) {
+		int32_t node = requests->host->nodes[i];
+		if (has_pool_on(requests, node, page_size))
+			used += (size_t)snprintf(ret_text + used, capacity - used, "%s%" PRId32,
+				used ? ", " : "; there is one on node ", node);
+	}
+}
+
+/* No pool of that node (any) and page size (0: any); says where there are some. */
 static enum request_outcome refuse_no_pool(
 	struct requests *requests, const struct hpz_wire_head *head, int32_t node, uint64_t page_size)
 {
-	char page[SIZE_TEXT], nodes[128] = "";
-	size_t used = 0;
-	bool has_node = node != HPZ_WIRE_NODE_ANY;
-	for (size_t i = 0; i < requests->reconcile->pool_count && used < sizeof nodes - 24; i++) {
-		const struct config_pool *pool = &requests->reconcile->pools[i]->config;
-		if (!page_size || pool->page_size == page_size)
-			used += (size_t)snprintf(nodes + used, sizeof nodes - used, "%s%" PRId32,
-				used ? ", " : "; there is one on node ", pool->node);
-	}
-	snprintf(requests->text, sizeof requests->text, "there is no pool%s%.*" PRId32 "%s%s%s",
-		has_node ? " on node " : "", has_node, MAX(node, 0), page_size ? " with pages of " : "",
-		page_size ? size_format_exact(page_size, page) : "", nodes);
-	return make_error(requests, head->op, head->id, HPZ_ERR_NO_POOL, 0, requests->text);
+	char page[SIZE_TEXT], where[32] = "", nodes[160];
+	if (node != HPZ_WIRE_NODE_ANY)
+		snprintf(where, sizeof where, " on node %" PRId32, node);
+	list_nodes(requests, page_size, nodes, sizeof nodes);
+	return refuse(requests, head, HPZ_ERR_NO_POOL, "there is no pool%s%s%s%s", where,
+		page_size ? " with pages of " : "", page_size ? size_format_exact(page_size, page) : "",
+		nodes);
 }
 
 /* No pool of that node and page size (0: any) may ever hold so much. */
