@@ -33,7 +33,7 @@
 #define POOL        48 /* pages of a and b */
 #define MAX         56 /* that they may grow to */
 #define PAGES_MAX   512
-#define PATIENCE_MS 240000
+#define PATIENCE_MS 400000
 #define LENGTH(a)   (sizeof(a) / sizeof((a)[0]))
 
 static const char *config_path, *name = "start";
