@@ -150,7 +150,7 @@ struct journal_orphan {
 
 /*
  * What was learned of one size that is asked for in a pool, as it was at saved_boot_ns; a later record of the
- * same one replaces it. Written some seconds after it changed: a death costs what came in between.
+ * same one replaces it. Written a second after it changed: a death costs what came in between.
  */
 struct journal_demand {
 	uint32_t size;

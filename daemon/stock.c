@@ -5,7 +5,7 @@
 #include "log.h"
 #include "stock.h"
 
-#define SAVE_MS      10000 /* between two writings */
+#define SAVE_MS      1000 /* between two writings */
 #define FADE_MIN_MS  1000
 #define FADES_A_LIFE 16 /* looks in a half-life, when nothing happens */
 
