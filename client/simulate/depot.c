@@ -530,16 +530,21 @@ static int apply_drops(struct depot *depot, const struct policy_plan *plan)
 	return changed;
 }
 
-static void create(struct depot *depot, uint64_t segment_pages, uint64_t wanted)
+/* Also of lengths that the stock does not have: what is left of the pages, as one segment. */
+static int create(struct depot *depot, uint64_t segment_pages, uint64_t wanted)
 {
 	/* Holes that are being filled since the plan was made have taken their part. */
 	uint64_t count = MIN(wanted, depot->free_pages / segment_pages);
 	uint64_t pages = count * segment_pages;
+	struct depot_class *class = make_class(depot, segment_pages);
 
-	get_class(depot, segment_pages)->filling += count;
+	if (!class)
+		return -ENOMEM;
+	class->filling += count;
 	depot->free_pages -= pages;
 	depot->length_pages += pages;
 	depot->held_pages += pages;
+	return 0;
 }
 
 static int cut(struct depot *depot, uint64_t segment_pages, uint64_t pages)
@@ -560,8 +565,7 @@ static int apply_action(struct depot *depot, const struct policy_action *action)
 {
 	switch (action->kind) {
 	case POLICY_CREATE:
-		create(depot, action->segment_pages, action->count);
-		return 0;
+		return create(depot, action->segment_pages, action->count);
 	case POLICY_DISCARD:
 		get_class(depot, action->segment_pages)->clean -= action->count;
 		unlink_segments(depot, action->segment_pages, action->count, 0);
