@@ -13,22 +13,47 @@ static struct list *find_bucket(const struct lease_table *table, uint64_t id)
 	return &table->hash[id % HASH_SIZE]; /* ids are consecutive */
 }
 
+static struct list *find_key_bucket(const struct lease_table *table, uint32_t uid, const char *key)
+{
+	uint32_t hash = 2166136261u ^ uid; /* FNV-1a */
+	for (; *key; key++)
+		hash = (hash ^ (unsigned char)*key) * 16777619u;
+	return &table->keys[hash % HASH_SIZE];
+}
+
 int lease_init_table(struct lease_table *table)
 {
 	*table = (struct lease_table){0};
 	list_init(&table->leases);
+	list_init(&table->returning);
 	table->hash = calloc(HASH_SIZE, sizeof *table->hash);
-	if (!table->hash)
+	table->keys = calloc(HASH_SIZE, sizeof *table->keys);
+	if (!table->hash || !table->keys) {
+		free(table->hash);
+		free(table->keys);
 		return -ENOMEM;
-	for (size_t i = 0; i < HASH_SIZE; i++)
+	}
+	for (size_t i = 0; i < HASH_SIZE; i++) {
 		list_init(&table->hash[i]);
+		list_init(&table->keys[i]);
+	}
 	return 0;
+}
+
+static void init_links(struct lease *lease)
+{
+	list_init(&lease->link);
+	list_init(&lease->hash_link);
+	list_init(&lease->key_link);
+	list_init(&lease->returning_link);
 }
 
 static void free_lease(struct lease *lease)
 {
 	list_remove(&lease->link);
 	list_remove(&lease->hash_link);
+	list_remove(&lease->key_link);
+	list_remove(&lease->returning_link);
 	free(lease->segments);
 	free(lease->recorded);
 	free(lease);
@@ -39,6 +64,7 @@ void lease_deinit_table(struct lease_table *table)
 	LIST_FOR_EACH_SAFE (pos, &table->leases)
 		free_lease(LEASE_OF(pos));
 	free(table->hash);
+	free(table->keys);
 	free(table->ranges);
 	free(table->misfits);
 	*table = (struct lease_table){0};
@@ -52,8 +78,19 @@ static void insert(struct lease_table *table, struct lease *lease)
 		at = at->prev;
 	list_insert_before(at, &lease->link);
 	list_append(find_bucket(table, lease->id), &lease->hash_link);
+	if (lease->key[0])
+		list_append(find_key_bucket(table, lease->uid, lease->key), &lease->key_link);
 	table->count++;
 	table->segments_out += lease->segments_out;
+}
+
+/* The one place where a lease in the table changes its state. */
+static void change_state(struct lease_table *table, struct lease *lease, enum hpz_lease_state state)
+{
+	list_remove(&lease->returning_link);
+	if (state == HPZ_STATE_RETURNING)
+		list_append(&table->returning, &lease->returning_link);
+	lease->state = state;
 }
 
 static void forget(struct lease_table *table, struct lease *lease)
@@ -114,8 +151,8 @@ struct lease *lease_find_key(const struct lease_table *table, uint32_t uid, cons
 {
 	if (!*key)
 		return NULL;
-	LIST_FOR_EACH (pos, &table->leases) {
-		struct lease *lease = LEASE_OF(pos);
+	LIST_FOR_EACH (pos, find_key_bucket(table, uid, key)) {
+		struct lease *lease = CONTAINER_OF(pos, struct lease, key_link);
 		bool is_alive = lease->state == HPZ_STATE_OFFERED || lease->state == HPZ_STATE_LEASED;
 		if (is_alive && lease->uid == uid && strcmp(lease->key, key) == 0)
 			return lease;
@@ -248,8 +285,7 @@ static void read_lease(struct lease_table *table, const void *payload, size_t by
 	struct lease *lease = calloc(1, sizeof *lease);
 	if (!lease)
 		return;
-	list_init(&lease->link);
-	list_init(&lease->hash_link);
+	init_links(lease);
 	lease->segments = calloc(MAX(record->segments, 1u), sizeof(struct pool_segment *));
 	lease->recorded = calloc(MAX(record->segments, 1u), sizeof *lease->recorded);
 	if (!lease->segments || !lease->recorded) {
@@ -288,7 +324,7 @@ static void read_state(struct lease_table *table, const struct journal_state *re
 	if (!lease)
 		return;
 	if (record->state >= HPZ_STATE_OFFERED && record->state <= HPZ_STATE_RETURNING)
-		lease->state = (enum hpz_lease_state)record->state;
+		change_state(table, lease, (enum hpz_lease_state)record->state);
 	lease->was_opened = record->opened != 0;
 }
 
@@ -346,8 +382,7 @@ static struct lease *make_unknown(struct lease_table *table, uint64_t id)
 	struct lease *lease = calloc(1, sizeof *lease);
 	if (!lease)
 		return NULL;
-	list_init(&lease->link);
-	list_init(&lease->hash_link);
+	init_links(lease);
 	lease->id = id;
 	lease->state = HPZ_STATE_LEASED;
 	strcpy(lease->label, "?");
@@ -509,7 +544,7 @@ int lease_finish_adoption(struct lease_table *table, struct journal *journal)
 			   lease->state != HPZ_STATE_RETURNING) {
 			log_warning("lease %" PRIu64 " (%s) was not whole: its memory is taken back",
 				lease->id, lease->label);
-			lease->state = HPZ_STATE_RETURNING;
+			change_state(table, lease, HPZ_STATE_RETURNING);
 		}
 	}
 	uint64_t now_us = clock_get_ns(CLOCK_BOOTTIME) / 1000;
@@ -575,8 +610,7 @@ int lease_grant(struct lease_table *table, const struct lease *draft, struct poo
 	if (!lease)
 		return -ENOMEM;
 	*lease = *draft;
-	list_init(&lease->link);
-	list_init(&lease->hash_link);
+	init_links(lease);
 	lease->id = table->next_id;
 	lease->state = HPZ_STATE_OFFERED;
 	lease->granted_boot_ns = clock_get_ns(CLOCK_BOOTTIME);
@@ -607,7 +641,7 @@ void lease_set_state(struct lease_table *table, struct lease *lease, enum hpz_le
 {
 	if (lease->state == state)
 		return;
-	lease->state = state;
+	change_state(table, lease, state);
 	write_state(table, lease);
 }
 
@@ -617,7 +651,7 @@ void lease_set_opened(struct lease_table *table, struct lease *lease)
 		return;
 	lease->was_opened = true;
 	if (lease->state == HPZ_STATE_OFFERED) {
-		lease->state = HPZ_STATE_LEASED;
+		change_state(table, lease, HPZ_STATE_LEASED);
 		lease->bound = NULL; /* a path lease: whoever opened it knows of it */
 	}
 	write_state(table, lease);

@@ -15,8 +15,10 @@
 struct handoff_lease;
 
 struct lease {
-	struct list link;      /* lease_table.leases, by id */
-	struct list hash_link; /* by id */
+	struct list link;           /* lease_table.leases, by id */
+	struct list hash_link;      /* by id */
+	struct list key_link;       /* by uid and key, if it has one */
+	struct list returning_link; /* lease_table.returning, while it is */
 	uint64_t id;
 	enum hpz_lease_state state;
 	char label[HPZ_LABEL_MAX + 1]; /* "?": owner unknown, the journal was lost */
@@ -53,7 +55,8 @@ struct lease {
 
 struct lease_table {
 	struct list leases;
-	struct list *hash;
+	struct list *hash, *keys;
+	struct list returning; /* struct lease.returning_link */
 	size_t count;
 	uint64_t segments_out;   /* of all leases together, counted by itself: the pools must agree */
 	struct journal *journal; /* borrowed */

@@ -639,7 +639,7 @@ void pool_count_holders(struct pool *pool, uint64_t *ret_holes, uint64_t *ret_gr
 				grown += segment->allocated - segment->pages;
 		}
 	}
-	*ret_holes = holes;
+	*ret_holes = pool->holes = holes;
 	*ret_grown = grown;
 }
 

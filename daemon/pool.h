@@ -108,6 +108,7 @@ struct pool {
 	struct list index[POOL_INDEX];
 	uint64_t pages[SEGMENT_STATE_COUNT]; /* allocated, by state, when last looked at */
 	uint64_t segments[SEGMENT_STATE_COUNT];
+	uint64_t holes; /* of leased ones, when all were last looked at */
 	uint64_t next_id;
 
 	bool is_draining;
@@ -128,18 +129,17 @@ struct pool {
 	bool had_waiting;        /* at the last look */
 
 	/* work under way, kept by work */
-	struct list active;                  /* struct work_parts.link: segments that are worked on */
-	unsigned jobs;                       /* given or queued */
-	unsigned clear_jobs, fill_jobs;      /* segments */
-	unsigned proof_jobs;                 /* reconcile's, of suspect memory */
-	bool is_calibrating;                 /* on a segment of it */
-	bool is_calibrated;                  /* that was done, or tried */
-	bool wants_calibration;              /* again, on request */
-	bool is_zeroing_free;                /* a worker has the kernel zero free pages */
-	uint64_t zeroable_pages;             /* before it began */
-	uint64_t zero_free_retry_ns;         /* not before; CLOCK_MONOTONIC */
-	uint64_t filling_todo, mending_todo; /* pages promised to it */
-	uint64_t fill_retry_ns;              /* not before; CLOCK_MONOTONIC */
+	struct list active;             /* struct work_parts.link: segments that are worked on */
+	unsigned jobs;                  /* given or queued */
+	unsigned clear_jobs, fill_jobs; /* segments */
+	unsigned proof_jobs;            /* reconcile's, of suspect memory */
+	bool is_calibrating;            /* on a segment of it */
+	bool is_calibrated;             /* that was done, or tried */
+	bool wants_calibration;         /* again, on request */
+	bool is_zeroing_free;           /* a worker has the kernel zero free pages */
+	uint64_t zeroable_pages;        /* before it began */
+	uint64_t zero_free_retry_ns;    /* not before; CLOCK_MONOTONIC */
+	uint64_t fill_retry_ns;         /* not before; CLOCK_MONOTONIC */
 
 	/* nr_hugepages: what we raised it by, and what is being done about it */
 	uint64_t raised;
@@ -154,7 +154,8 @@ struct pool {
 	uint64_t retired_pages, verified_pages;
 	uint32_t verify_hits, sigbus;
 	char alarm[192];             /* the last of them, for people; "": none */
-	struct host_counters kernel; /* when last looked at */
+	struct host_counters kernel; /* when last counted */
+	bool is_counted;             /* by this look */
 	uint64_t foreign_files;
 	uint64_t stranded; /* segments: pool_strand() */
 };

@@ -211,12 +211,13 @@ int reconcile_open_clean(struct reconcile *reconcile, struct pool_segment *segme
 	return fd;
 }
 
+static uint64_t *get_usable(struct reconcile *reconcile, struct pool *pool);
+
 /* Whether the holes of a segment can be filled; if not, it is worth more as free pages than as a torn file.
  */
-static bool can_mend(struct pool *pool, const struct pool_segment *segment)
+static bool can_mend(struct reconcile *reconcile, struct pool *pool, uint64_t missing)
 {
-	uint64_t missing = work_get_missing(segment);
-	return missing == 0 || missing <= pool->plan.usable_pages;
+	return missing == 0 || missing <= *get_usable(reconcile, pool);
 }
 
 static void start_clear(struct reconcile *reconcile, struct pool_segment *segment)
@@ -234,11 +235,13 @@ static void start_clear(struct reconcile *reconcile, struct pool_segment *segmen
 		work_discard(segment, "no method of clearing works on this machine");
 		return;
 	}
-	if (!can_mend(pool, segment)) {
+	uint64_t missing = work_get_missing(segment);
+	if (!can_mend(reconcile, pool, missing)) {
 		work_discard(segment, "its holes cannot be filled now");
 		return;
 	}
-	pool->plan.usable_pages -= work_get_missing(segment);
+	if (missing > 0)
+		*get_usable(reconcile, pool) -= missing;
 	work_clear(&reconcile->work, segment);
 }
 
@@ -560,19 +563,32 @@ int reconcile_compact(struct reconcile *reconcile)
 
 /* ---- the look ---- */
 
+/* Pages of a lease that are of this pool. */
+static uint64_t count_of_pool(const struct lease *lease, const struct pool *pool)
+{
+	uint64_t pages = 0;
+	for (size_t i = 0; i < lease->segment_count; i++) {
+		if (lease->segments[i] && lease->segments[i]->pool == pool)
+			pages += lease->segments[i]->pages;
+	}
+	return pages;
+}
+
 uint64_t reconcile_get_returning(const struct pool *pool, const struct lease_table *leases)
 {
 	uint64_t pages = 0;
-	LIST_FOR_EACH (pos, &leases->leases) {
-		const struct lease *lease = LEASE_OF(pos);
-		if (lease->state != HPZ_STATE_RETURNING)
-			continue;
-		for (size_t i = 0; i < lease->segment_count; i++) {
-			if (lease->segments[i] && lease->segments[i]->pool == pool)
-				pages += lease->segments[i]->pages;
-		}
-	}
+	LIST_FOR_EACH (pos, &leases->returning)
+		pages += count_of_pool(CONTAINER_OF(pos, struct lease, returning_link), pool);
 	return pages;
+}
+
+static bool has_returning(const struct pool *pool, const struct lease_table *leases)
+{
+	LIST_FOR_EACH (pos, &leases->returning) {
+		if (count_of_pool(CONTAINER_OF(pos, struct lease, returning_link), pool) > 0)
+			return true;
+	}
+	return false;
 }
 
 bool reconcile_is_drained(const struct pool *pool)
@@ -585,7 +601,7 @@ bool reconcile_is_idle(const struct pool *pool, const struct lease_table *leases
 {
 	return pool->plan.missing_pages == 0 && pool->segments[SEGMENT_FILLING] == 0 &&
 	       pool->segments[SEGMENT_DIRTY] == 0 && pool->stranded == 0 && pool->waiting == 0 &&
-	       reconcile_get_returning(pool, leases) == 0;
+	       !has_returning(pool, leases);
 }
 
 static bool may_raise(const struct reconcile *reconcile, const struct pool *pool)
@@ -632,21 +648,44 @@ static void look_at_orphans(struct reconcile *reconcile, struct pool *pool)
  * Fills first, then the counters: a page that a worker takes in between is counted as promised and not as
  * free any more. Holders after them: see pool_count_holders.
  */
-static void make_plan(struct reconcile *reconcile, struct pool *pool)
+static void count_pages(struct reconcile *reconcile, struct pool *pool, struct policy_input *input)
 {
-	struct policy_class classes[POOL_CLASSES_MAX];
-	uint64_t holes, grown;
-	pool_count_promised(pool, &pool->filling_todo, &pool->mending_todo);
+	uint64_t grown;
+	pool->is_counted = true;
+	pool_count_promised(pool, &input->filling_todo_pages, &input->mending_todo_pages);
 	int r = host_get_counters(reconcile->host, pool->config.node, pool->config.page_size, &pool->kernel);
 	if (r < 0) {
 		pool->kernel = (struct host_counters){0};
 		log_warning("pool %s: counters of the kernel's pool cannot be read: %s", pool->name,
 			strerror(-r));
 	}
-	pool_count_holders(pool, &holes, &grown);
+	input->kernel_free = pool->kernel.free;
+	input->kernel_resv = pool->kernel.resv;
+	input->holes_owed_pages = 0;
+	if (policy_get_usable(input) > 0) /* else nothing is taken, whatever is owed */
+		pool_count_holders(pool, &input->holes_owed_pages, &grown);
+}
+
+/*
+ * What may be taken from the kernel. To count it costs a look at every file that is lent, so that is done
+ * when the first wants to take some; once a look.
+ */
+static uint64_t *get_usable(struct reconcile *reconcile, struct pool *pool)
+{
+	struct policy_input input = {0};
+	if (!pool->is_counted) {
+		count_pages(reconcile, pool, &input);
+		pool->plan.usable_pages = policy_get_usable(&input);
+	}
+	return &pool->plan.usable_pages;
+}
+
+static void make_plan(struct reconcile *reconcile, struct pool *pool)
+{
+	struct policy_class classes[POOL_CLASSES_MAX];
 	struct policy_input input = {
 		.target_pages = pool->config.pages,
-		.lent_pages = pool->pages[SEGMENT_LEASED] + holes,
+		.lent_pages = pool->pages[SEGMENT_LEASED] + pool->holes, /* as last seen */
 		.low_percent = reconcile->low_percent,
 		.high_percent = reconcile->high_percent,
 		.was_refilling = pool->plan.is_refilling,
@@ -657,17 +696,16 @@ static void make_plan(struct reconcile *reconcile, struct pool *pool)
 		.class_count = pool_get_classes(pool, classes),
 		.clean_pages = pool->pages[SEGMENT_CLEAN],
 		.held_pages = pool_get_lengths(pool),
-		.filling_todo_pages = pool->filling_todo,
-		.mending_todo_pages = pool->mending_todo,
-		.kernel_free = pool->kernel.free,
-		.kernel_resv = pool->kernel.resv,
-		.holes_owed_pages = holes,
-		.grown_pages = grown,
 		.waiting_pages = pool->waiting > 0 ? MAX(pool->waiting_pages, 1) : 0,
 		.may_raise = may_raise(reconcile, pool),
 		.is_raising = pool->is_raising,
 		.free_slots = get_free_slots(reconcile, pool),
 	};
+	pool->is_counted = false;
+	policy_plan(&input, &pool->plan);
+	if (pool->plan.missing_pages == 0) /* nothing is taken: it does not matter what is free */
+		return;
+	count_pages(reconcile, pool, &input);
 	policy_plan(&input, &pool->plan);
 }
 
@@ -901,7 +939,7 @@ static bool is_lesson_first(struct reconcile *reconcile, struct pool *pool)
 		break;
 	}
 	bool needs_page = prover_needs_page(reconcile->prover, pool->config.page_size);
-	if (needs_page && pool->plan.usable_pages == 0)
+	if (needs_page && *get_usable(reconcile, pool) == 0)
 		free_a_segment(pool);
 	prover_learn(reconcile->prover, pool->store);
 	want_tick(reconcile, RETRY_MS);
