@@ -601,6 +601,8 @@ static int open_rooms(struct daemon *daemon, const char *program)
 	int r = crew_init(&daemon->loop, program, &daemon->crew);
 	if (r == 0)
 		daemon->prover = prover_new(daemon->crew, on_changed, daemon);
+	if (daemon->prover && daemon->host.is_simulated)
+		prover_set_simulated(daemon->prover);
 	if (r == 0)
 		r = daemon->prover ? lease_init_table(&daemon->leases) : -ENOMEM;
 	if (r == 0)

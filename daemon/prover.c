@@ -28,7 +28,7 @@ struct prover {
 	int program;      /* -1: not loaded */
 	char why[96];     /* why the full proof does not work here */
 	bool lease_works; /* F_SETLEASE; until shown otherwise */
-	bool is_closing;
+	bool is_closing, is_simulated;
 	struct lesson lessons[PAGE_SIZES_MAX];
 };
 
@@ -62,9 +62,21 @@ static bool is_put_off(const struct lesson *lesson)
 	return lesson->failures >= LESSON_TRIES && clock_get_ns(CLOCK_MONOTONIC) < lesson->not_before_ns;
 }
 
+void prover_set_simulated(struct prover *prover)
+{
+	prover->is_simulated = true;
+}
+
+bool prover_is_full(const struct prover *prover, enum proof_source source)
+{
+	return source == PROOF_BPF || prover->is_simulated;
+}
+
 enum prover_lesson prover_get_lesson(const struct prover *prover, uint64_t page_size)
 {
 	const struct lesson *lesson = find_lesson(prover, page_size);
+	if (prover->is_simulated)
+		return PROVER_LESSON_OVER;
 	if (!lesson)
 		return PROVER_LESSON_DUE;
 	if (lesson->is_running)

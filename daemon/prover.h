@@ -13,6 +13,8 @@ struct prover;
 
 /* `changed` is called when a lesson ends. */
 struct prover *prover_new(struct crew *crew, void (*changed)(void *user), void *user);
+/* No lesson will take place, since it would take a real page: nobody is to wait for one. */
+void prover_set_simulated(struct prover *prover);
 /* Where facts are written from now on. */
 void prover_set_journal(struct prover *prover, struct journal *journal);
 void prover_close(struct prover *prover); /* answers are not acted on any more */
@@ -39,6 +41,9 @@ void prover_write_all(const struct prover *prover, struct journal *journal);
 
 /* The facts of a page size and the program (lent); NULL and -1: the full proof is not in force. */
 const struct proof_facts *prover_find(const struct prover *prover, uint64_t page_size, int *ret_program);
+/* Whether what a look of that source found free is proven so; what is simulated nobody can write to or read.
+ */
+bool prover_is_full(const struct prover *prover, enum proof_source source);
 /* F_SETLEASE was found not to work on this kernel. */
 void prover_note_no_lease(struct prover *prover);
 
