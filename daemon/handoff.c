@@ -15,13 +15,15 @@
 
 #include "handoff.h"
 #include "log.h"
+#include "owner.h"
 
 #define GRACE_MS        10000 /* contracts: a path lease that nobody holds any more; two looks at an unknown one */
 #define JOB_DEADLINE_MS 5000
 #define HOLDERS_ATTEMPT 6 /* from this look on (about a second) it is worth knowing who holds it */
 #define SAY_ATTEMPT     3 /* a failure that lasted so many looks is worth a line */
 #define RETRY_ERROR_MS  1000
-#define LESSON_WAIT     8 /* looks a return waits for the proof to be learned: some four seconds */
+#define WATCH_HASH      1024 /* descriptors are consecutive */
+#define LESSON_WAIT     8    /* looks a return waits for the proof to be learned: some four seconds */
 
 /* Why the timer of a lease is set. */
 enum next {
@@ -35,10 +37,7 @@ struct handoff_lease {
 	struct handoff *handoff;
 	struct lease *lease; /* NULL: ended, closing */
 	uv_timer_t timer;
-	uv_poll_t owner;
-	int pidfd;
-	bool has_owner_poll;
-	unsigned handles;
+	struct owner_share owner;
 	enum next next;
 	unsigned attempts, failures; /* since it began to return, or the last segment was back */
 	enum proof_reason logged_reason;
@@ -55,7 +54,7 @@ struct handoff_lease {
 /* An inotify watch on a leased file. */
 struct watch {
 	struct list link; /* handoff_lease.watches */
-	struct list all;  /* handoff.watches */
+	struct list all;  /* handoff.watches, by descriptor */
 	int descriptor;
 	struct handoff_lease *owner;
 };
@@ -68,9 +67,10 @@ struct handoff {
 	int inotify_fd;
 	uv_poll_t inotify;
 	bool has_inotify;
-	struct list watches;
+	struct list watches[WATCH_HASH];
+	struct owners owners;
 	unsigned open_leases; /* handoff_lease not yet freed */
-	bool is_closing, is_inotify_closed;
+	bool is_closing, is_inotify_closed, are_owners_closed;
 	struct prover *prover;
 	struct orphans *orphans;
 	void (*closed)(void *user);
@@ -413,6 +413,11 @@ static void remove_watches(struct handoff_lease *hl)
 	}
 }
 
+static struct list *find_watches(struct handoff *handoff, int descriptor)
+{
+	return &handoff->watches[(unsigned)descriptor % WATCH_HASH];
+}
+
 static void add_watch(struct handoff_lease *hl, const struct pool_segment *segment)
 {
 	struct handoff *handoff = hl->handoff;
@@ -430,7 +435,7 @@ static void add_watch(struct handoff_lease *hl, const struct pool_segment *segme
 	watch->descriptor = descriptor;
 	watch->owner = hl;
 	list_append(&hl->watches, &watch->link);
-	list_append(&handoff->watches, &watch->all);
+	list_append(find_watches(handoff, descriptor), &watch->all);
 }
 
 static void add_watches(struct handoff_lease *hl)
@@ -481,7 +486,7 @@ static void on_inotify(uv_poll_t *poll, int status, int events)
 		for (char *at = buffer; at < buffer + length;) {
 			struct inotify_event *event = (struct inotify_event *)at;
 			at += sizeof *event + event->len;
-			LIST_FOR_EACH (pos, &handoff->watches) {
+			LIST_FOR_EACH (pos, find_watches(handoff, event->wd)) {
 				struct watch *watch = CONTAINER_OF(pos, struct watch, all);
 				if (watch->descriptor != event->wd)
 					continue;
@@ -495,12 +500,9 @@ static void on_inotify(uv_poll_t *poll, int status, int events)
 
 /* ---- the owner ---- */
 
-static void on_owner_gone(uv_poll_t *poll, int status, int events)
+static void on_owner_gone(struct owner_share *share)
 {
-	struct handoff_lease *hl = poll->data;
-	uv_poll_stop(poll);
-	if (!hl->lease)
-		return;
+	struct handoff_lease *hl = CONTAINER_OF(share, struct handoff_lease, owner);
 	if (hl->lease->state == HPZ_STATE_RETURNING) {
 		hl->attempts = 0;
 		if (!hl->job)
@@ -510,39 +512,33 @@ static void on_owner_gone(uv_poll_t *poll, int status, int events)
 	handoff_return(hl->handoff, hl->lease, "its owner process is gone");
 }
 
-static void free_if_closed(struct handoff_lease *hl)
+static void call_if_closed(struct handoff *handoff)
 {
-	struct handoff *handoff = hl->handoff;
-	if (hl->handles > 0)
-		return;
-	close_fd(hl->pidfd);
-	close_fd(hl->orphan_fd);
-	free(hl);
-	handoff->open_leases--;
-	if (handoff->is_closing && handoff->open_leases == 0 && handoff->is_inotify_closed && handoff->closed)
+	if (handoff->is_closing && handoff->open_leases == 0 && handoff->is_inotify_closed &&
+		handoff->are_owners_closed && handoff->closed)
 		handoff->closed(handoff->closed_user);
 }
 
 static void on_handle_closed(uv_handle_t *handle)
 {
 	struct handoff_lease *hl = handle->data;
-	hl->handles--;
-	free_if_closed(hl);
+	struct handoff *handoff = hl->handoff;
+	close_fd(hl->orphan_fd);
+	free(hl);
+	handoff->open_leases--;
+	call_if_closed(handoff);
 }
 
-static void start_owner_poll(struct handoff_lease *hl, int pidfd)
+static void set_owner(struct handoff_lease *hl, int pidfd)
 {
-	hl->pidfd = pidfd;
-	int r = uv_poll_init(hl->handoff->loop, &hl->owner, pidfd);
-	if (r < 0) {
-		log_warning("lease %" PRIu64 " (%s): the end of its owner will not be noticed: %s",
-			hl->lease->id, hl->lease->label, uv_strerror(r));
+	const struct lease *lease = hl->lease;
+	owner_leave(&hl->owner);
+	if (pidfd < 0)
 		return;
-	}
-	hl->owner.data = hl;
-	hl->has_owner_poll = true;
-	hl->handles++;
-	uv_poll_start(&hl->owner, UV_READABLE, on_owner_gone);
+	int r = owner_join(&hl->handoff->owners, lease->pid, lease->pid_start, pidfd, &hl->owner);
+	if (r < 0)
+		log_warning("lease %" PRIu64 " (%s): the end of its owner will not be noticed: %s", lease->id,
+			lease->label, strerror(-r));
 }
 
 /* ---- life of the watch ---- */
@@ -554,11 +550,12 @@ static int make_watch(struct handoff *handoff, struct lease *lease)
 		return -ENOMEM;
 	hl->handoff = handoff;
 	hl->lease = lease;
-	hl->pidfd = hl->orphan_fd = -1;
+	hl->orphan_fd = -1;
+	hl->owner.gone = on_owner_gone;
+	list_init(&hl->owner.link);
 	list_init(&hl->watches);
 	uv_timer_init(handoff->loop, &hl->timer);
 	hl->timer.data = hl;
-	hl->handles = 1;
 	handoff->open_leases++;
 	lease->handoff = hl;
 	return 0;
@@ -567,6 +564,7 @@ static int make_watch(struct handoff *handoff, struct lease *lease)
 static void close_watch(struct handoff_lease *hl)
 {
 	remove_watches(hl);
+	owner_leave(&hl->owner);
 	if (hl->lease)
 		hl->lease->handoff = NULL;
 	hl->lease = NULL;
@@ -576,8 +574,6 @@ static void close_watch(struct handoff_lease *hl)
 	}
 	if (!uv_is_closing((uv_handle_t *)&hl->timer))
 		uv_close((uv_handle_t *)&hl->timer, on_handle_closed);
-	if (hl->has_owner_poll && !uv_is_closing((uv_handle_t *)&hl->owner))
-		uv_close((uv_handle_t *)&hl->owner, on_handle_closed);
 }
 
 static struct handoff_lease *take_answer(struct crew_job *job, void *user)
@@ -794,14 +790,14 @@ static void note_weak(struct handoff *handoff, struct pool *pool)
 static bool is_reusable(const struct handoff_lease *hl, const struct proof_verdict *proof)
 {
 	const struct pool_segment *segment = hl->lease->segments[hl->job_segment];
+	bool is_full = prover_is_full(hl->handoff->prover, proof->source);
 	switch (segment->pool->config.reuse) {
 	case CONFIG_REUSE_PROVEN:
-		return proof->source == PROOF_BPF;
+		return is_full;
 	case CONFIG_REUSE_WEAK:
 		/* All who had it must be known, also those before a restart. */
-		return proof->source == PROOF_BPF ||
-		       (segment->weak_uid_count < POOL_WEAK_UIDS &&
-			       (segment->proof != POOL_PROOF_UNKNOWN || segment->generation <= 1));
+		return is_full || (segment->weak_uid_count < POOL_WEAK_UIDS &&
+					  (segment->proof != POOL_PROOF_UNKNOWN || segment->generation <= 1));
 	case CONFIG_REUSE_NEVER:
 		return false;
 	}
@@ -823,7 +819,8 @@ static void take_back(struct handoff_lease *hl, size_t index, const struct proof
 		set_timer(hl, NEXT_RETURN, RETRY_ERROR_MS);
 		return;
 	}
-	segment->proof = proof->source == PROOF_BPF ? POOL_PROOF_FULL : POOL_PROOF_WEAK;
+	segment->proof =
+		prover_is_full(hl->handoff->prover, proof->source) ? POOL_PROOF_FULL : POOL_PROOF_WEAK;
 	if (segment->proof == POOL_PROOF_FULL)
 		segment->weak_uid_count = 0;
 	else
@@ -1187,14 +1184,10 @@ static bool was_opened_meanwhile(const struct lease *lease)
 int handoff_watch(struct handoff *handoff, struct lease *lease, int pidfd)
 {
 	int r = make_watch(handoff, lease);
-	if (r < 0) {
-		close_fd(pidfd);
+	if (r < 0)
 		return r;
-	}
-	if (lease->is_recovered && pidfd < 0)
-		pidfd = find_owner_again(handoff, lease);
-	if (pidfd >= 0)
-		start_owner_poll(lease->handoff, pidfd);
+	_cleanup_fd_ int found = lease->is_recovered && pidfd < 0 ? find_owner_again(handoff, lease) : -1;
+	set_owner(lease->handoff, pidfd < 0 ? found : pidfd);
 	if (lease->is_recovered && lease->deliver == HPZ_DELIVER_PATH &&
 		lease->state != HPZ_STATE_RETURNING) {
 		add_watches(lease->handoff);
@@ -1205,39 +1198,9 @@ int handoff_watch(struct handoff *handoff, struct lease *lease, int pidfd)
 	return 0;
 }
 
-static void on_old_owner_closed(uv_handle_t *handle)
+void handoff_set_owner(struct handoff *handoff, struct lease *lease, int pidfd)
 {
-	struct handoff_lease *hl = handle->data;
-	int next = hl->pidfd;
-	hl->handles--;
-	hl->has_owner_poll = false;
-	if (hl->lease && next >= 0)
-		start_owner_poll(hl, next);
-	else
-		free_if_closed(hl);
-}
-
-int handoff_set_owner(struct handoff *handoff, struct lease *lease, int pidfd)
-{
-	struct handoff_lease *hl = lease->handoff;
-	int old = hl->pidfd;
-	if (!hl->has_owner_poll) {
-		close_fd(old);
-		hl->pidfd = -1;
-		if (pidfd >= 0)
-			start_owner_poll(hl, pidfd);
-		return 0;
-	}
-	if (uv_is_closing((uv_handle_t *)&hl->owner)) { /* replaced twice in one batch: the last one counts */
-		close_fd(old);
-		hl->pidfd = pidfd;
-		return 0;
-	}
-	uv_poll_stop(&hl->owner);
-	uv_close((uv_handle_t *)&hl->owner, on_old_owner_closed);
-	close_fd(old);
-	hl->pidfd = pidfd;
-	return 0;
+	set_owner(lease->handoff, pidfd);
 }
 
 /* ---- all of it ---- */
@@ -1246,8 +1209,14 @@ static void on_inotify_closed(uv_handle_t *handle)
 {
 	struct handoff *handoff = handle->data;
 	handoff->is_inotify_closed = true;
-	if (handoff->open_leases == 0)
-		handoff->closed(handoff->closed_user);
+	call_if_closed(handoff);
+}
+
+static void on_owners_closed(void *user)
+{
+	struct handoff *handoff = user;
+	handoff->are_owners_closed = true;
+	call_if_closed(handoff);
 }
 
 int handoff_init(uv_loop_t *loop, struct crew *crew, struct prover *prover, struct lease_table *leases,
@@ -1261,7 +1230,9 @@ int handoff_init(uv_loop_t *loop, struct crew *crew, struct prover *prover, stru
 	handoff->prover = prover;
 	handoff->leases = leases;
 	handoff->callbacks = *callbacks;
-	list_init(&handoff->watches);
+	owner_init(&handoff->owners, loop);
+	for (size_t i = 0; i < WATCH_HASH; i++)
+		list_init(&handoff->watches[i]);
 	handoff->inotify_fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
 	handoff->inotify.data = handoff;
 	if (handoff->inotify_fd < 0 || uv_poll_init(loop, &handoff->inotify, handoff->inotify_fd) < 0) {
@@ -1292,6 +1263,7 @@ void handoff_close(struct handoff *handoff, void (*closed)(void *user), void *us
 	}
 	orphan_close(handoff->orphans);
 	uv_close((uv_handle_t *)&handoff->inotify, on_inotify_closed);
+	owner_close_all(&handoff->owners, on_owners_closed, handoff);
 }
 
 void handoff_free(struct handoff *handoff)

@@ -49,12 +49,12 @@ void handoff_drop_token(struct lease *draft, struct pool_segment *const *segment
 int handoff_adopt_outs(struct handoff *handoff, const struct segment_store *store);
 
 /*
- * Watches a lease from now on: its owner process (`pidfd` is consumed; -1: none, or not known yet), its
+ * Watches a lease from now on: its owner process (`pidfd` is borrowed; -1: none, or not known yet), its
  * files. A lease that was recovered from an earlier hpzd finds its owner again, or ends.
  */
 int handoff_watch(struct handoff *handoff, struct lease *lease, int pidfd);
-/* Another owner process; `pidfd` is consumed, -1: none. */
-int handoff_set_owner(struct handoff *handoff, struct lease *lease, int pidfd);
+/* Another owner process, as the lease says; `pidfd` is borrowed, -1: none. */
+void handoff_set_owner(struct handoff *handoff, struct lease *lease, int pidfd);
 
 /* The lease is over: shields, probe, and so on until the memory is back. Answers nothing; see `ended`. */
 void handoff_return(struct handoff *handoff, struct lease *lease, const char *why);

@@ -6,6 +6,7 @@
 #include <stdarg.h>
 
 #include "log.h"
+#include "owner.h"
 #include "report.h"
 #include "request.h"
 #include "size.h"
@@ -751,34 +752,38 @@ static enum demand_served get_served(
 
 /*
  * The process that is to own a lease: -ESRCH there is none, -EACCES it is somebody else's and the peer no
- * admin.
+ * admin. *ret_pidfd is the peer's, or *ret_opened, which is the caller's.
  */
 static int find_owner(const struct requests *requests, const struct hpz_wire_lease *wire,
-	const struct request_peer *peer, struct lease *draft, int *ret_pidfd)
+	const struct request_peer *peer, struct lease *draft, int *ret_pidfd, int *ret_opened)
 {
 	struct host host = {.root = (char *)""};
 	struct access_rule rule;
 	uint32_t uid;
 	*ret_pidfd = -1;
-	pid_t pid = wire->owner_pid ? wire->owner_pid : peer->pid;
-	host_get_comm(&host, pid, draft->comm);
+	if (wire->owner_pid)
+		host_get_comm(&host, wire->owner_pid, draft->comm);
+	else
+		memcpy(draft->comm, peer->comm, sizeof draft->comm);
 	if (wire->owner_pid == 0 && wire->deliver == HPZ_DELIVER_PATH)
 		return 0;
 	if (wire->owner_pid == 0) {
 		draft->pid = peer->pid;
 		draft->pid_start = peer->pid_start;
-		*ret_pidfd = copy_fd(peer->pidfd);
+		*ret_pidfd = peer->pidfd;
 		return *ret_pidfd < 0 ? -ESRCH : 0;
 	}
 	draft->pid = wire->owner_pid;
-	*ret_pidfd = handoff_open_process(wire->owner_pid, 0);
+	*ret_pidfd = *ret_opened = handoff_open_process(wire->owner_pid, 0);
 	if (*ret_pidfd < 0)
 		return *ret_pidfd;
 	int r = host_get_process_uid(&host, draft->pid, &uid);
 	request_find_rule(requests, peer, &rule);
 	if (r == 0 && !access_may_give(&rule, uid, peer->gid))
 		r = -EACCES;
-	return r < 0 ? r : host_get_start_time(&host, draft->pid, &draft->pid_start);
+	if (r == 0)
+		r = host_get_start_time(&host, draft->pid, &draft->pid_start);
+	return r < 0 || owner_is_alive(*ret_pidfd) ? r : -ESRCH;
 }
 
 static void fill_draft(
@@ -924,7 +929,7 @@ static int make_lease(struct requests *requests, struct attempt *attempt, struct
 	}
 	if (r < 0)
 		return r;
-	r = handoff_watch(requests->handoff, lease, copy_fd(attempt->pidfd));
+	r = handoff_watch(requests->handoff, lease, attempt->pidfd);
 	if (r < 0)
 		undo_grant(requests, lease);
 	else
@@ -1258,15 +1263,16 @@ static int find_reservation(struct requests *requests, struct attempt *attempt)
  */
 static int grant(struct requests *requests, struct attempt *attempt)
 {
-	_cleanup_fd_ int pidfd = -1;
+	_cleanup_fd_ int opened = -1;
 	int r = find_reservation(requests, attempt);
+	attempt->pidfd = -1;
 	attempt->draft = (struct lease){0};
 	fill_draft(attempt->wire, attempt->peer, &attempt->draft);
 	if (r == 0 && attempt->op == HPZ_OP_LEASE)
-		r = find_owner(requests, attempt->wire, attempt->peer, &attempt->draft, &pidfd);
+		r = find_owner(
+			requests, attempt->wire, attempt->peer, &attempt->draft, &attempt->pidfd, &opened);
 	if (r < 0)
 		return r;
-	attempt->pidfd = pidfd;
 	if (!has_quota(requests, attempt->peer, get_leases(attempt->wire), get_bytes(attempt),
 		    attempt->reservation))
 		return -EDQUOT;
@@ -2017,8 +2023,8 @@ static enum request_outcome handle_adopt(struct requests *requests, struct sessi
 		return refuse_foreign(requests, head, &rule, lease);
 	struct lease draft = {0};
 	struct hpz_wire_lease owner = {.owner_pid = wire->owner_pid, .deliver = lease->deliver};
-	_cleanup_fd_ int pidfd = -1;
-	int r = find_owner(requests, &owner, peer, &draft, &pidfd);
+	_cleanup_fd_ int opened = -1;
+	int pidfd, r = find_owner(requests, &owner, peer, &draft, &pidfd, &opened);
 	if (r < 0)
 		return refuse_owner(requests, head, r, wire->owner_pid);
 	r = deliver(requests, lease, false);
@@ -2027,13 +2033,12 @@ static enum request_outcome handle_adopt(struct requests *requests, struct sessi
 			"lease %" PRIu64 " cannot be opened again: %s", lease->id, strerror(-r));
 	uint32_t flags = (lease->flags & ~HPZ_LEASE_UNBOUND) | wire->flags;
 	r = lease_set_owner(requests->leases, lease, draft.pid, draft.pid_start, flags, draft.comm);
-	if (r == 0)
-		r = handoff_set_owner(requests->handoff, lease, steal_fd(&pidfd));
 	if (r < 0) {
 		request_close_fds(&requests->reply);
 		return refuse(requests, head, HPZ_ERR_INTERNAL, "lease %" PRIu64 " cannot change hands: %s",
 			lease->id, strerror(-r));
 	}
+	handoff_set_owner(requests->handoff, lease, pidfd);
 	lease->bound = lives_with_connection(lease) ? session : NULL;
 	return reply_leased(requests, head, peer, lease, lease_get_given(lease), 0);
 }

@@ -19,6 +19,7 @@ struct request_peer {
 	gid_t gid;
 	pid_t pid;
 	uint64_t pid_start;
+	char comm[17]; /* when it connected */
 	int pidfd;     /* borrowed by whoever reads this; -1: the process is gone or cannot be held on to */
 	gid_t *groups; /* supplementary ones, the session's */
 	size_t group_count;

@@ -5,6 +5,7 @@
 
 #include "frame.h"
 #include "log.h"
+#include "owner.h"
 #include "session.h"
 
 #ifndef SO_PEERPIDFD
@@ -63,8 +64,11 @@ static void get_process(int sock, struct request_peer *peer)
 	else if (errno == ENOPROTOOPT && peer->pid > 0)
 		peer->pidfd = handoff_open_process(peer->pid, 0);
 	struct host host = {.root = (char *)""};
+	host_get_comm(&host, peer->pid, peer->comm);
 	if (peer->pidfd >= 0)
 		host_get_start_time(&host, peer->pid, &peer->pid_start);
+	if (peer->pidfd >= 0 && !owner_is_alive(peer->pidfd))
+		peer->pid_start = 0; /* it may be that of one with the same id */
 }
 
 /* ---- the end ---- */
@@ -106,6 +110,9 @@ static void update_poll(struct session *session)
 		events |= UV_WRITABLE;
 	else if (!session->is_waiting)
 		events |= UV_READABLE;
+	if (events == session->events) /* libuv would take it out and in again: two system calls */
+		return;
+	session->events = events;
 	uv_poll_start(&session->poll, events, on_events);
 }
 

@@ -14,6 +14,7 @@ struct session {
 	struct requests *requests;
 	int sock;
 	uv_poll_t poll;
+	int events; /* that it waits for */
 	struct request_peer peer;
 	bool has_hello;
 	bool is_waiting; /* a request of it waits */
