@@ -523,9 +523,13 @@ static void on_zeroed_free(struct crew_job *job, const struct worker_done *done,
 void work_zero_free(struct work *work, struct pool *pool)
 {
 	if (!work->may_zero_free || pool->is_zeroing_free || pool->jobs > 0 ||
-		host_get_zeroable(
-			work->host, pool->config.node, pool->config.page_size, &pool->zeroable_pages) < 0 ||
-		pool->zeroable_pages == 0 || work_is_put_off(work, pool->zero_free_retry_ns))
+		pool->zero_free_retry_ns == UINT64_MAX)
+		return;
+	int r = host_get_zeroable(
+		work->host, pool->config.node, pool->config.page_size, &pool->zeroable_pages);
+	if (r == -ENOENT) /* this kernel has no such thing, and does not get it */
+		pool->zero_free_retry_ns = UINT64_MAX;
+	if (r < 0 || pool->zeroable_pages == 0 || work_is_put_off(work, pool->zero_free_retry_ns))
 		return;
 	int fd = host_open_zeroable(work->host, pool->config.node, pool->config.page_size);
 	struct crew_job *job = fd >= 0 ? crew_new_job(WORKER_MEMORY, WORKER_ZERO_FREE) : NULL;
