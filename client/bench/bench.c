@@ -7,6 +7,7 @@ static const struct {
 	int (*run)(struct hpzctl *ctl, int argc, char **argv);
 } benchmarks[] = {
 	{"clear", bench_clear},
+	{"lease", bench_lease},
 	{"proof", bench_proof},
 	{"recycle", bench_recycle},
 };
@@ -40,6 +41,6 @@ int cmd_bench(struct hpzctl *ctl, int argc, char **argv)
 		return bench_proof(ctl, argc, argv);
 	if (argc > 0)
 		return hpzctl_fail_usage(
-			ctl, "there is no benchmark '%s', only: clear, proof, recycle", argv[0]);
+			ctl, "there is no benchmark '%s', only: clear, lease, proof, recycle", argv[0]);
 	return hpzctl_fail_usage(ctl, "which? As in: hpzctl bench proof");
 }

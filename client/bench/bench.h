@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* bench.h - what the benchmarks of hpzctl share. They measure parts of hpzd by themselves; recycle needs one
- * that runs. */
+ * that runs, lease starts its own. */
 #ifndef HPZ_BENCH_H
 #define HPZ_BENCH_H
 
@@ -17,6 +17,7 @@ double bench_get_median(double *figures, size_t count);
 double bench_get_spread(const double *sorted, size_t count);
 
 int bench_clear(struct hpzctl *ctl, int argc, char **argv);
+int bench_lease(struct hpzctl *ctl, int argc, char **argv);
 int bench_recycle(struct hpzctl *ctl, int argc, char **argv);
 int bench_proof(struct hpzctl *ctl, int argc, char **argv);
 

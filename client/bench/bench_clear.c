@@ -691,13 +691,6 @@ static int finish(const struct hpzctl *ctl, struct bench_clear *bench)
 	return bench->is_complete ? HPZCTL_DONE : HPZCTL_LATER;
 }
 
-/* What was caught to give the pages back first ends us now as it would have. */
-static void die_of_signal(void)
-{
-	signal(bench_get_signal(), SIG_DFL);
-	raise(bench_get_signal());
-}
-
 static int run_and_finish(const struct hpzctl *ctl, struct bench_clear *bench)
 {
 	int r, status = HPZCTL_FAILED;
@@ -718,7 +711,7 @@ static int run_and_finish(const struct hpzctl *ctl, struct bench_clear *bench)
 	bench_pages_give(&bench->pages);
 	host_deinit(&bench->host);
 	if (bench_get_signal())
-		die_of_signal();
+		bench_die_of_signal();
 	return status;
 }
 

@@ -40,6 +40,12 @@ int bench_get_signal(void)
 	return bench_signal;
 }
 
+void bench_die_of_signal(void)
+{
+	signal(bench_signal, SIG_DFL);
+	raise(bench_signal);
+}
+
 /* ---- pages ---- */
 
 static int bench_pages_fail(const struct bench_pages *pages, const char *what, int error)

@@ -35,6 +35,8 @@ void bench_pages_give(struct bench_pages *pages);
 void bench_catch_signals(void);
 /* The number of the signal that came; 0: none. */
 int bench_get_signal(void);
+/* What was caught to clean up first ends us now as it would have. */
+void bench_die_of_signal(void);
 
 /* Allocates or punches a range; in one segment, or whole ones. */
 int bench_pages_allocate(const struct bench_pages *pages, uint64_t offset, uint64_t bytes);
