@@ -2,19 +2,15 @@
 """hpzd at rest wakes nobody and is small: no context switch in ten seconds, and 1 TiB of pool (simulated) in 10 MiB."""
 import json
 import os
-import shutil
-import subprocess
 import sys
-import tempfile
 import time
-import unittest
 from pathlib import Path
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "lib"))
 from hpztest import host  # noqa: E402
 from hpztest.case import HpzTest, main  # noqa: E402
 from hpztest.client import Hold, hpzctl, hpzctl_json, wait_until  # noqa: E402
-from hpztest.service import Service  # noqa: E402
+from hpztest.simulated import SimulatedTest  # noqa: E402
 
 MIB = host.MIB
 IDLE_SECONDS = 10
@@ -66,44 +62,9 @@ class Idle(HpzTest):
             self.assertLessEqual(get_field(pid, "VmRSS") * 1024, RESIDENT_MAX, pid)
 
 
-class Simulated(unittest.TestCase):
-    """An hpzd of its own, beside the one under test, with pages that do not exist."""
-
-    def setUp(self):
-        self.directory = Path(tempfile.mkdtemp(prefix="hpz-simulated-"))
-        self.addCleanup(shutil.rmtree, self.directory)
-        self.service = Service(self.directory)
-        self.service.config.write_text(f"[hpzd]\nrun_dir = {self.directory}\nsocket = {self.service.socket}\n[pool big]\n"
-                                       "page_size = 2M\npages = 1T\nstock = 104M*rest\n", encoding="utf-8")
-        self.addCleanup(self._unmount)
-        self.addCleanup(self._end)
-        self._start()
-
-    def _start(self):
-        log = self.directory / "hpzd.log"
-        with open(log, "ab") as file:
-            self.process = subprocess.Popen([str(self.service.program), "--simulate", "--config", str(self.service.config)],
-                                            stdin=subprocess.DEVNULL, stdout=file, stderr=file)
-        wait_until("hpzd serves", lambda: self.process.poll() is not None or self.service.is_served())
-        self.assertIsNone(self.process.poll(), log.read_text(encoding="utf-8"))
-        self._hpzctl("wait")
-
-    def _end(self):
-        host.end_process(self.process.pid)
-        self.process.wait(60)
-
-    def _unmount(self):
-        for mount in (self.directory / "mnt").glob("*"):
-            subprocess.run(["umount", "-l", str(mount)], check=False)
-
-    def _hpzctl(self, *arguments, **run):
-        return hpzctl(*arguments, "--socket", self.service.socket, **run)
-
-    def _get_status(self):
-        return hpzctl_json("status", "--socket", self.service.socket)
-
+class Simulated(SimulatedTest):
     def test_large_pool(self):
-        status = self._get_status()
+        status = self.get_status()
         pool = status["pools"][0]
         self.assertGreaterEqual(pool["clean"] * 2 * MIB, 1000 << 30, pool)
         self.assertIn("SIMULATED", pool["message"])
@@ -119,28 +80,28 @@ class Simulated(unittest.TestCase):
         for _ in range(LEASES):
             lease = hpzctl_json("lease", "104M", "--path", "--socket", self.service.socket)
             self.assertEqual(os.stat(lease["segments"][0]["path"]).st_blocks, 0)
-            self._hpzctl("release", lease["id"])
-        self._hpzctl("wait")
-        self.assertEqual(self._hpzctl("verify", check=False).returncode, 1)
+            self.hpzctl("release", lease["id"])
+        self.hpzctl("wait")
+        self.assertEqual(self.hpzctl("verify", check=False).returncode, 1)
 
     def test_nothing_is_zeroed_for_a_request(self):
         """What no clean segment serves is not extended: that would take real pages."""
-        plan = json.loads(self._hpzctl("plan", "200M", "--json", check=False).stdout)
+        plan = json.loads(self.hpzctl("plan", "200M", "--json", check=False).stdout)
         self.assertEqual((plan["kind"], plan["zeroed"]), ("refuse", 0), plan)
-        self.assertEqual(self._hpzctl("lease", "200M", "--path", check=False).returncode, 75)
+        self.assertEqual(self.hpzctl("lease", "200M", "--path", check=False).returncode, 75)
         lease = hpzctl_json("lease", "200M", "--path", "--segments", "--socket", self.service.socket)
         self.assertEqual([os.stat(segment["path"]).st_blocks for segment in lease["segments"]], [0, 0])
-        self._hpzctl("release", lease["id"])
-        self._hpzctl("wait")
+        self.hpzctl("release", lease["id"])
+        self.hpzctl("wait")
 
     def test_what_was_used_is_cut(self):
         """A page that a holder took does not stay: what is simulated is zero because it is a hole."""
-        self._end()
+        self.end()
         name = next((self.directory / "mnt/big/hpz/1/node0/clean").iterdir())
         name.rename(self.directory / "mnt/big/hpz/1/node0/dirty" / name.name)
-        self._start()
+        self.start()
         self.assertFalse((self.directory / "mnt/big/hpz/1/node0/dirty" / name.name).exists())
-        self.assertEqual(self._get_status()["pools"][0]["dirty"], 0)
+        self.assertEqual(self.get_status()["pools"][0]["dirty"], 0)
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ def make_message(op, payload=b"", request_id=1, flags=0, size=None, error=0, des
     return HEAD.pack(HEAD.size + len(payload) if size is None else size, op, flags, request_id, error, descriptors) + payload
 
 
-def make_hello(magic=MAGIC, version=1, compat=1):
-    payload = struct.pack("<IIHHIQIIII64s", 104, magic, version, compat, 0, 0, 196608, 4096, 253, 0, b"stranger")
+def make_hello(magic=MAGIC, version=1, compat=1, capabilities=0):
+    payload = struct.pack("<IIHHIQIIII64s", 104, magic, version, compat, 0, capabilities, 196608, 4096, 253, 0, b"stranger")
     return make_message(HELLO, payload)
 
 
@@ -33,13 +33,17 @@ def make_ack(lease):
     return make_message(ACK, struct.pack("<IIQ", 16, 0, lease), request_id=4)
 
 
+def make_release(lease, flags=0, timeout_ms=0):
+    return make_message(RELEASE, struct.pack("<IIQq", 24, flags, lease, timeout_ms), request_id=5)
+
+
 class Stranger:
     """A raw connection."""
 
     def __init__(self, hello=True, path=None):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket.settimeout(30)
-        self.socket.connect(path or os.environ["HPZ_SOCKET"])
+        self.socket.connect(str(path or os.environ["HPZ_SOCKET"]))
         if hello:
             self.send(make_hello())
             head, _ = self.receive()
@@ -68,3 +72,63 @@ class Stranger:
 
     def close(self):
         self.socket.close()
+
+
+LEASED, SEGMENT = struct.Struct("<IIQQQQIIQ"), struct.Struct("<IIQQQii256s")
+CAN_ZEROED = 1
+
+
+class WireError(Exception):
+    """hpzd refuses."""
+
+    def __init__(self, error, text):
+        super().__init__(f"error {error}: {text}")
+        self.error = error
+
+
+class Held:
+    """A lease in our hands: `segments` are pairs of bytes and descriptor."""
+
+    def __init__(self, payload, descriptors):
+        _, count, self.id, self.asked, self.size, self.ready, _, _, self.zeroed = LEASED.unpack_from(payload)
+        records = [SEGMENT.unpack_from(payload, LEASED.size + i * SEGMENT.size) for i in range(count)]
+        self.segments = [(record[3], descriptors[record[6]]) for record in records]
+
+    def close(self):
+        for _, descriptor in self.segments:
+            os.close(descriptor)
+        self.segments = []
+
+
+class Tenant(Stranger):
+    """A client in this very process: thousands of leases without a process for each."""
+
+    def __init__(self, path=None, limit=120):
+        super().__init__(hello=False, path=path)
+        self.socket.settimeout(limit)
+        self.send(make_hello(capabilities=CAN_ZEROED))
+        self.receive()
+
+    def _receive_all(self):
+        message, descriptors, _, _ = socket.recv_fds(self.socket, 1 << 20, 253)
+        if len(message) < HEAD.size:
+            raise ConnectionError("hpzd has closed the connection")
+        return HEAD.unpack_from(message)[4], message[HEAD.size:], descriptors
+
+    def _raise(self, error, payload):
+        raise WireError(error, payload[8:].rstrip(b"\0").decode(errors="replace"))
+
+    def lease(self, size, **options):
+        self.send(make_lease(size, **options))
+        error, payload, descriptors = self._receive_all()
+        if error:
+            self._raise(error, payload)
+        held = Held(payload, descriptors)
+        self.send(make_ack(held.id))
+        return held
+
+    def release(self, lease):
+        self.send(make_release(lease))
+        error, payload, _ = self._receive_all()
+        if error:
+            self._raise(error, payload)
