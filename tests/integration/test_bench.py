@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""`hpzctl bench clear`: what it says, how it ends, what it leaves. Not how fast anything is."""
+"""`hpzctl bench clear` and `lease`: what they say, how they end, what they leave. Not how fast anything is."""
+import contextlib
 import json
 import os
 import signal
@@ -96,6 +97,65 @@ class BenchClear(HpzTest):
                 bench.terminate()
                 self.assertEqual(bench.wait(120), -signal.SIGTERM)
             self.assertEqual((get_nr(), get_free()), (self.nr, free))
+
+
+class BenchLease(HpzTest):
+    """On hpzd's of its own, that nobody else sees; the one under test has nothing to do with it."""
+
+    def setUp(self):
+        super().setUp()
+        self.mounts = Path("/proc/mounts").read_text()
+        self.granted = hpzctl_json("status")["leases_granted"]
+        self.addCleanup(self.check_nothing_left)
+
+    def check_nothing_left(self):
+        wait_until("its hpzd's have ended", lambda: not self.find_daemons())
+        self.assertEqual(Path("/proc/mounts").read_text(), self.mounts)
+        self.assertEqual(hpzctl_json("status")["leases_granted"], self.granted)
+
+    def find_daemons(self):
+        found = []
+        for entry in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                if entry.read_bytes().startswith(b"hpzd\0--simulate\0--config\0/run/"):
+                    found.append(entry)
+        return found
+
+    def test_json(self):
+        done = hpzctl("bench", "lease", "--rounds", 1, "--json", check=False, timeout=300)
+        self.assertEqual(done.returncode, LATER, done.stderr)
+        self.assertIn("--rounds 5 at least", done.stderr)
+        got = json.loads(done.stdout)
+        self.assertEqual(set(got), {"schema", "floor_us", "lease_us", "release_us", "ratio", "pinned", "by_size", "by_segments",
+                                    "by_clients", "bulk"})
+        self.assertEqual(got["schema"], "hpz-bench-lease-1")
+        self.assertEqual([set(got[key]) for key in ("lease_us", "release_us", "pinned", "bulk")],
+                         [{"p50", "p99"}, {"p50", "p99"}, {"floor_us", "lease_us", "added_us"}, {"count", "us_each"}])
+        self.assertEqual([row["size"] for row in got["by_size"]], [size << 20 for size in (2, 16, 128, 1024, 8192)])
+        self.assertEqual([row["segments"] for row in got["by_segments"]], [10, 100, 1000, 10000])
+        self.assertEqual([row["clients"] for row in got["by_clients"]], [1, 2, 4, 8, 16, 32, 64])
+        for row in got["by_size"] + got["by_segments"] + got["by_clients"] + [got["lease_us"], got["release_us"]]:
+            self.assertGreater(row["p50"], 0, row)
+        self.assertAlmostEqual(got["pinned"]["added_us"], got["pinned"]["lease_us"] - got["pinned"]["floor_us"], places=1)
+
+    def test_words(self):
+        for arguments in (["--rounds", "0"], ["--rounds", "1001"], ["what"]):
+            self.assertEqual(hpzctl("bench", "lease", *arguments, check=False).returncode, 2, arguments)
+        done = hpzctl("bench", "lease", "--hpzd", "/nonexistent", check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("/nonexistent", done.stderr)
+        done = hpzctl("bench", "lease", "--hpzd", "/bin/false", check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("does not serve", done.stderr)
+
+    def test_signal(self):
+        for number in signal.SIGTERM, signal.SIGKILL:
+            with subprocess.Popen([f"{get_build_directory()}/client/hpzctl", "bench", "lease"], stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.DEVNULL) as bench:
+                wait_until("it has begun", self.find_daemons)
+                bench.send_signal(number)
+                self.assertEqual(bench.wait(120), -number)
+            wait_until("its hpzd's have ended", lambda: not self.find_daemons())
 
 
 if __name__ == "__main__":
