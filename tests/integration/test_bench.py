@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "lib"))
 from hpztest.case import HpzTest, main  # noqa: E402
-from hpztest.client import hpzctl, running, wait_until  # noqa: E402
+from hpztest.client import hpzctl, hpzctl_json, running, wait_until  # noqa: E402
 from hpztest.service import get_build_directory  # noqa: E402
 
 LATER = 75
