@@ -45,6 +45,7 @@ static void cmd_status_print_pool_json(struct output_json *json, const struct hp
 	output_json_number(json, "page_size", pool->page_size);
 	output_json_integer(json, "node", pool->node);
 	output_json_number(json, "target", pool->target);
+	output_json_number(json, "configured", pool->configured);
 	output_json_number(json, "total", pool->total);
 	output_json_number(json, "clean", pool->clean);
 	output_json_number(json, "leased", pool->leased);
@@ -53,6 +54,7 @@ static void cmd_status_print_pool_json(struct output_json *json, const struct hp
 	output_json_number(json, "filling", pool->filling);
 	output_json_number(json, "holes", pool->holes);
 	output_json_number(json, "raised", pool->raised);
+	output_json_number(json, "give_back", pool->give_back);
 	output_json_open_object(json, "kernel");
 	output_json_number(json, "nr", pool->kernel_nr);
 	output_json_number(json, "free", pool->kernel_free);

@@ -46,6 +46,8 @@ int cmd_plan(struct hpzctl *ctl, int argc, char **argv);
 int cmd_demand(struct hpzctl *ctl, int argc, char **argv);
 int cmd_calibrate(struct hpzctl *ctl, int argc, char **argv);
 int cmd_simulate(struct hpzctl *ctl, int argc, char **argv);
+int cmd_demote(struct hpzctl *ctl, int argc, char **argv);
+int cmd_resize(struct hpzctl *ctl, int argc, char **argv);
 int cmd_set(struct hpzctl *ctl, int argc, char **argv);
 int cmd_verify(struct hpzctl *ctl, int argc, char **argv);
 int cmd_bench(struct hpzctl *ctl, int argc, char **argv);

@@ -308,6 +308,12 @@ static int options_parse_one(
 	return OPTIONS_GO;
 }
 
+/* No option begins with a digit: "-4G" is an operand. */
+static bool options_is_option(const char *word)
+{
+	return word[0] == '-' && word[1] && (word[1] < '0' || word[1] > '9');
+}
+
 int options_parse(struct hpzctl *ctl, const struct options_row *rows, size_t row_count, int argc, char **argv,
 	bool stop, char ***ret_operands, int *ret_count)
 {
@@ -320,7 +326,7 @@ int options_parse(struct hpzctl *ctl, const struct options_row *rows, size_t row
 			i++;
 			break;
 		}
-		if (argv[i][0] != '-' || argv[i][1] == '\0') {
+		if (!options_is_option(argv[i])) {
 			if (stop)
 				break;
 			argv[kept++] = argv[i];

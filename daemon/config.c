@@ -1403,14 +1403,14 @@ static void add_class(
 	++*count;
 }
 
-static size_t get_default_stock(uint64_t page_size, uint64_t pages, struct config_class *ret_classes)
+static size_t add_default_stock(
+	uint64_t page_size, uint64_t pages, struct config_class *classes, size_t count)
 {
 	uint64_t piece = MAX((64ull << 20) / page_size, 1ull), left = pages;
-	size_t count = 0;
 
-	add_class(ret_classes, &count, pages / 2, 1, &left);
-	add_class(ret_classes, &count, piece, pages / 4 / piece, &left);
-	add_class(ret_classes, &count, 1, left, &left);
+	add_class(classes, &count, pages / 2, 1, &left);
+	add_class(classes, &count, piece, pages / 4 / piece, &left);
+	add_class(classes, &count, 1, left, &left);
 	return count;
 }
 
@@ -1428,7 +1428,7 @@ size_t config_get_stock(
 	size_t count = 0;
 
 	if (!pool->stock_count)
-		return get_default_stock(pool->page_size, pages, ret_classes);
+		return add_default_stock(pool->page_size, pages, ret_classes, 0);
 	memcpy(sorted, pool->stock, sizeof sorted);
 	qsort(sorted, pool->stock_count, sizeof sorted[0], compare_stock);
 	for (size_t i = 0; i < pool->stock_count; i++) {
@@ -1443,4 +1443,24 @@ size_t config_get_stock(
 		add_class(ret_classes, &count, 1, left, &left);
 	}
 	return count;
+}
+
+static uint64_t count_class_pages(const struct config_class *classes, size_t count)
+{
+	uint64_t pages = 0;
+
+	for (size_t i = 0; i < count; i++)
+		pages += classes[i].segment_pages * classes[i].count;
+	return pages;
+}
+
+size_t config_add_rest(const struct config_pool *pool, uint64_t pages,
+	struct config_class classes[CONFIG_STOCK_MAX + 3], size_t count)
+{
+	struct config_class configured[CONFIG_STOCK_MAX + 3];
+	size_t configured_count = config_get_stock(pool, pool->pages, configured);
+	uint64_t left_out = pool->pages - count_class_pages(configured, configured_count);
+	uint64_t rest = pages - count_class_pages(classes, count);
+
+	return rest > left_out ? add_default_stock(pool->page_size, rest - left_out, classes, count) : count;
 }

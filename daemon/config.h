@@ -174,6 +174,13 @@ size_t config_get_stock(const struct config_pool *pool, uint64_t pages,
 	struct config_class ret_classes[CONFIG_STOCK_MAX + 3]);
 
 /*
+ * The stock of a pool that was resized to `pages`: what the configured one leaves of them, beyond what it
+ * leaves of the configured pages, in the shape of the default stock. Returns the new number of classes.
+ */
+size_t config_add_rest(const struct config_pool *pool, uint64_t pages,
+	struct config_class classes[CONFIG_STOCK_MAX + 3], size_t count);
+
+/*
  * One line a key: section, key, default, "required" or "optional", help, separated by tabs. The default of a
  * required key is an example. For --help and for the test that holds the manual and conf/hpzd.conf to the
  * table.

@@ -329,11 +329,11 @@ static void show_status(struct daemon *daemon)
 	bool is_working = false;
 	for (size_t i = 0; i < daemon->reconcile.pool_count && used < sizeof text; i++) {
 		struct pool *pool = daemon->reconcile.pools[i];
-		uint64_t target = MAX(pool->config.pages, 1);
+		uint64_t target = MAX(pool->target, 1);
 		is_working = is_working || pool->segments[SEGMENT_FILLING] > 0;
 		used += (size_t)snprintf(text + used, sizeof text - used,
 			"%s%s: %" PRIu64 " of %" PRIu64 " pages clean (%" PRIu64 " %%)%s", used ? "; " : "",
-			pool->name, pool->pages[SEGMENT_CLEAN], pool->config.pages,
+			pool->name, pool->pages[SEGMENT_CLEAN], pool->target,
 			pool->pages[SEGMENT_CLEAN] * 100 / target,
 			pool->segments[SEGMENT_FILLING] > 0 ? ", filling"
 			: pool->segments[SEGMENT_DIRTY] > 0 ? ", clearing"

@@ -341,6 +341,51 @@ int host_add_nr(const struct host *host, int32_t node, uint64_t page_size, int64
 	return 0;
 }
 
+int host_compact(const struct host *host, int32_t node)
+{
+	char path[PATH_MAX];
+
+	/* Of the node: elsewhere nobody lacks anything. */
+	if (host->has_numa)
+		snprintf(path, sizeof path, "%s" NODE_DIR "/node%" PRId32 "/compact", host->root, node);
+	else
+		snprintf(path, sizeof path, "%s/proc/sys/vm/compact_memory", host->root);
+	return write_number(path, 1);
+}
+
+int host_get_demote_size(const struct host *host, uint64_t page_size, uint64_t *ret_page_size)
+{
+	char path[PATH_MAX], line[64];
+	uint64_t kib;
+
+	make_machine_path(host, page_size, "demote_size", path);
+	int r = read_line(path, line, sizeof line);
+	if (r < 0)
+		return r;
+	if (!parse_name(line, "", "kB", &kib) || kib == 0 || kib > page_size >> 11)
+		return -EBADMSG;
+	*ret_page_size = kib << 10;
+	return 0;
+}
+
+int host_demote(const struct host *host, int32_t node, uint64_t page_size, uint64_t pages, uint64_t *ret_done)
+{
+	struct host_counters before, after;
+	char path[PATH_MAX];
+	int r = host_get_counters(host, node, page_size, &before);
+
+	if (r < 0)
+		return r;
+	make_node_path(host, node, page_size, "demote", path);
+	/* It fails after the first pages, too: what counts is how many are gone. */
+	int written = write_number(path, pages);
+	r = host_get_counters(host, node, page_size, &after);
+	if (r < 0)
+		return r;
+	*ret_done = MIN(before.nr - MIN(before.nr, after.nr), pages);
+	return *ret_done > 0 ? 0 : written;
+}
+
 /* ---- free pages that the kernel zeroes ---- */
 
 #define ZEROABLE "zeroable_hugepages"

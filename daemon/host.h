@@ -2,7 +2,7 @@
 /*
  * host.h - what the machine has: nodes, page sizes, the kernel's page pools and their counters.
  * Reads and writes sysfs below a root path given at init, so that a test can show it another machine. Blocks
- * only in host_add_nr() (compaction): call that from libuv's pool.
+ * only in host_add_nr() and host_compact(): call that from libuv's pool.
  */
 #ifndef HPZ_HOST_H
 #define HPZ_HOST_H
@@ -52,6 +52,18 @@ int host_get_counters(
  */
 int host_add_nr(const struct host *host, int32_t node, uint64_t page_size, int64_t pages,
 	uint64_t *ret_before, uint64_t *ret_after);
+
+/* Moves what can be moved, so that memory is free in larger pieces: blocks, for seconds on a large node. 0 or
+ * negative errno (-ENOENT: a kernel without it). Thread-safe: touches only its arguments. */
+int host_compact(const struct host *host, int32_t node);
+
+/*
+ * What the kernel splits pages of that size into. -ENOENT: it does not. And has it split free pages of a
+ * node; *ret_done is how many it were. Thread-safe: touches only its arguments.
+ */
+int host_get_demote_size(const struct host *host, uint64_t page_size, uint64_t *ret_page_size);
+int host_demote(
+	const struct host *host, int32_t node, uint64_t page_size, uint64_t pages, uint64_t *ret_done);
 
 /*
  * Some kernels zero free pages when they are told to (zeroable_hugepages in sysfs: read, how many could be;

@@ -38,7 +38,9 @@ _Static_assert(sizeof(struct journal_lease) == 384, "on disk, may grow by 8s: it
 _Static_assert(sizeof(struct journal_state) == 24, "on disk, may grow");
 _Static_assert(sizeof(struct journal_owner) == 48, "on disk, may grow");
 _Static_assert(sizeof(struct journal_end) == 16, "on disk, may grow");
-_Static_assert(sizeof(struct journal_raise) == 48, "on disk, may grow");
+_Static_assert(sizeof(struct journal_raise) == 56, "on disk, may grow");
+_Static_assert(sizeof(struct journal_resize) == 40, "on disk, may grow");
+_Static_assert(sizeof(struct journal_demote) == 88, "on disk, may grow");
 _Static_assert(sizeof(struct journal_range) == 24, "on disk, may grow");
 _Static_assert(sizeof(struct journal_facts) == 40, "on disk, may grow");
 _Static_assert(sizeof(struct journal_weak) == 16, "on disk, may grow");
@@ -139,6 +141,10 @@ static size_t get_struct_size(enum journal_type type)
 		return sizeof(struct journal_demand);
 	case JOURNAL_RESERVE:
 		return sizeof(struct journal_reserve);
+	case JOURNAL_RESIZE:
+		return sizeof(struct journal_resize);
+	case JOURNAL_DEMOTE:
+		return sizeof(struct journal_demote);
 	}
 	return 0;
 }

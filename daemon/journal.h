@@ -28,6 +28,8 @@ enum journal_type {
 	JOURNAL_WEAK = 8,     /* journal_weak */
 	JOURNAL_ORPHAN = 9,   /* journal_orphan */
 	JOURNAL_DEMAND = 10,  /* journal_demand */
+	JOURNAL_RESIZE = 11,  /* journal_resize */
+	JOURNAL_DEMOTE = 12,  /* journal_demote */
 	JOURNAL_RESERVE = 13, /* journal_reserve */
 };
 
@@ -98,6 +100,33 @@ struct journal_raise {
 	uint64_t before;
 	int64_t delta;
 	uint32_t is_intent;
+	uint32_t reserved;
+	uint64_t give_back; /* of `raised`: to be lowered as they come free */
+};
+
+/*
+ * Pages of one pool are about to be split into those of another: what both were before. What came of it a
+ * reader sees from what the kernel keeps of the larger ones now; later records of these pools say it, too.
+ */
+struct journal_demote {
+	uint32_t size;
+	int32_t node;
+	uint64_t from_page_size, to_page_size;
+	uint64_t pages;
+	uint64_t from_kept; /* nr_hugepages - surplus */
+	uint64_t from_raised, to_raised;
+	uint64_t from_pages, to_pages; /* which the pools were to have */
+	uint64_t from_configured, to_configured;
+};
+
+/* A pool is to be of another size than configured, as long as the configuration says what it said then. */
+struct journal_resize {
+	uint32_t size;
+	int32_t node;
+	uint64_t page_size;
+	uint64_t configured; /* pages, then */
+	uint64_t pages;
+	uint32_t is_resized; /* 0: as configured again */
 	uint32_t reserved;
 };
 

@@ -371,6 +371,8 @@ void lease_read_record(struct lease_table *table, enum journal_type type, const 
 	case JOURNAL_WEAK:
 	case JOURNAL_ORPHAN:
 	case JOURNAL_DEMAND:
+	case JOURNAL_RESIZE:
+	case JOURNAL_DEMOTE:
 		break;
 	}
 }

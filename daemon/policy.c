@@ -52,6 +52,7 @@ static uint64_t count_freed(const struct policy_plan *plan)
 			break;
 		case POLICY_CREATE:
 		case POLICY_RAISE:
+		case POLICY_LOWER:
 			break;
 		}
 	}
@@ -90,6 +91,38 @@ static void discard_all(const struct policy_input *input, struct policy_plan *pl
 			add_action(plan, POLICY_DROP, class->segment_pages, dropped);
 		add_action(
 			plan, POLICY_DISCARD, class->segment_pages, MIN(excess, class->clean - class->kept));
+	}
+}
+
+static struct policy_action *find_action(
+	struct policy_plan *plan, enum policy_kind kind, uint64_t segment_pages)
+{
+	for (size_t i = 0; i < plan->action_count; i++) {
+		if (plan->actions[i].kind == kind && plan->actions[i].segment_pages == segment_pages)
+			return &plan->actions[i];
+	}
+	return NULL;
+}
+
+/*
+ * Of a pool that was made smaller: what is held beyond the target is to go, stock or not. What is lent stays,
+ * so clean segments go for it, the small ones first.
+ */
+static void discard_beyond(const struct policy_input *input, struct policy_plan *plan)
+{
+	uint64_t beyond = subtract(subtract(input->held_pages, count_freed(plan)), input->target_pages);
+	for (size_t i = 0; i < input->class_count && beyond > 0; i++) {
+		const struct policy_class *class = &input->classes[i];
+		struct policy_action *before = find_action(plan, POLICY_DISCARD, class->segment_pages);
+		if (class->segment_pages == 0 || find_action(plan, POLICY_CUT, class->segment_pages))
+			continue;
+		uint64_t free = class->clean - class->kept - (before ? before->count : 0);
+		uint64_t count = MIN(free, beyond / class->segment_pages);
+		beyond -= count * class->segment_pages;
+		if (before)
+			before->count += count;
+		else
+			add_action(plan, POLICY_DISCARD, class->segment_pages, count);
 	}
 }
 
@@ -271,8 +304,14 @@ static void plan_fills(const struct policy_input *input, struct policy_plan *pla
 		plan_filler(input, &fills, plan);
 	/* What is left of usable would serve a part of what is short, and what is given back just now. */
 	uint64_t lacking = subtract(plan->short_pages, fills.usable + count_freed(plan));
+	/* And nothing that is there, clean or not, nor what comes serves who waits. */
+	if (awaited == input->class_count && input->lacking_pages <= input->room_pages)
+		lacking += input->lacking_pages;
 	if (lacking > 0 && input->may_raise && !input->is_raising)
 		add_action(plan, POLICY_RAISE, 1, lacking);
+	/* What a missing segment or somebody who waits needs is not given away. */
+	if (plan->short_pages == 0 && input->waiting_pages == 0 && input->may_lower && !input->is_raising)
+		add_action(plan, POLICY_LOWER, 1, MIN(input->give_back_pages, fills.usable));
 }
 
 /*
@@ -304,6 +343,8 @@ void policy_plan(const struct policy_input *input, struct policy_plan *ret_plan)
 		reshape(input, ret_plan);
 	else
 		discard_all(input, ret_plan);
+	if (input->is_shrunk && !input->is_draining)
+		discard_beyond(input, ret_plan);
 	if (!input->is_draining)
 		plan_fills(input, ret_plan);
 	ret_plan->is_refilling = is_refilling(input, ret_plan);

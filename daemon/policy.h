@@ -45,6 +45,7 @@ struct policy_input {
 	 */
 	bool is_gentle;
 	unsigned reshape_percent;
+	bool is_shrunk; /* what is held beyond the target is to go, stock or not */
 
 	/* ours */
 	const struct policy_class *classes; /* ascending by segment_pages */
@@ -59,11 +60,15 @@ struct policy_input {
 	uint64_t holes_owed_pages; /* punched by holders, who may touch them again */
 	uint64_t grown_pages;      /* taken by holders beyond what was given */
 
-	/* demand: what requests wait for, in pages */
-	uint64_t waiting_pages;
+	/* demand: what requests wait for, in pages; of these, what the kernel lacks for who waits longest, as
+	 * the planner found; what the pool may still grow by */
+	uint64_t waiting_pages, lacking_pages, room_pages;
+
+	uint64_t give_back_pages; /* nr_hugepages is to be lowered by so much, as far as nobody needs them */
 
 	bool may_raise;    /* configured, not running, not backing off */
-	bool is_raising;   /* nr_hugepages is being raised right now */
+	bool may_lower;    /* the same, but nobody must have configured it */
+	bool is_raising;   /* nr_hugepages is being raised or lowered right now */
 	size_t free_slots; /* fills that may be started now */
 };
 
@@ -71,9 +76,10 @@ enum policy_kind {
 	POLICY_CREATE,  /* count segments of segment_pages: fill them */
 	POLICY_DISCARD, /* count clean segments of segment_pages go back to the kernel */
 	POLICY_RAISE,   /* raise nr_hugepages by segment_pages * count */
-	POLICY_DROP, /* count dirty segments of segment_pages go back to the kernel: clearing them is in vain
-		      */
-	POLICY_CUT,  /* count pages of one clean segment of segment_pages go back to the kernel */
+	POLICY_DROP,  /* count dirty segments of segment_pages go back to the kernel: clearing them is in vain
+		       */
+	POLICY_CUT,   /* count pages of one clean segment of segment_pages go back to the kernel */
+	POLICY_LOWER, /* lower it by as much */
 };
 
 struct policy_action {

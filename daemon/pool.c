@@ -490,7 +490,7 @@ int pool_adopt_leased(
 	return adopt_state(pool, SEGMENT_LEASED, callback, user);
 }
 
-/* ---- stock ---- */
+/* ---- size and stock ---- */
 
 static void want_nothing(struct pool *pool)
 {
@@ -508,7 +508,7 @@ static void want_more(struct pool *pool, uint64_t segment_pages, uint64_t count)
 static void want_all(struct pool *pool)
 {
 	struct demand_class wanted[WANTS_MAX];
-	size_t count = wants_list(&pool->config, &pool->demand, wanted);
+	size_t count = wants_list(&pool->config, pool->target, &pool->demand, wanted);
 	want_nothing(pool);
 	for (size_t i = 0; i < count; i++)
 		want_more(pool, wanted[i].segment_pages, wanted[i].count);
@@ -523,16 +523,26 @@ bool pool_follow_demand(struct pool *pool, uint64_t now_ns)
 	return true;
 }
 
-void pool_set_config(struct pool *pool, const struct config_pool *config)
+void pool_set_size(struct pool *pool, const struct pool_size *size)
 {
 	struct demand_rules rules;
-	pool->config = *config;
-	pool->is_past_known = false;
-	wants_get_rules(config, &rules);
+	pool->size = *size;
+	pool->target = size->is_resized ? MIN(size->pages, pool->config.max_pages) : pool->config.pages;
+	pool->target -= MIN(pool->target, size->demoting);
+	wants_get_rules(&pool->config, pool->target, &rules);
 	demand_set_rules(&pool->demand, &rules);
 	demand_plan(&pool->demand, clock_get_ns(CLOCK_BOOTTIME));
 	want_all(pool);
 	pool_sweep(pool);
+}
+
+void pool_set_config(struct pool *pool, const struct config_pool *config)
+{
+	struct pool_size size = pool->size;
+	size.is_resized = size.is_resized && pool->config.pages == config->pages;
+	pool->config = *config;
+	pool->is_past_known = false;
+	pool_set_size(pool, &size);
 }
 
 static void free_pool(struct pool *pool)

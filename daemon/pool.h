@@ -96,9 +96,18 @@ struct pool_segment {
 	uint64_t stamp;         /* books': when it last had its turn */
 };
 
+/* How large a pool is to be, if not as configured: resize's. */
+struct pool_size {
+	bool is_resized;
+	uint64_t pages;    /* if so; instead of the configuration's */
+	uint64_t demoting; /* less so many, which are about to become smaller pages */
+};
+
 struct pool {
 	char name[64];
 	struct config_pool config;
+	struct pool_size size;
+	uint64_t target; /* pages: what comes of both */
 	struct segment_store *store;
 	struct segment_dirs dirs;
 	const struct host *host;
@@ -127,6 +136,7 @@ struct pool {
 	uint64_t waiting_pages;  /* what the one who waits longest asked for */
 	uint64_t reserved_pages; /* promised by reservations: reserve's */
 	bool had_waiting;        /* at the last look */
+	uint64_t lacking_pages;  /* and what the kernel lacks for it: nothing else serves it */
 
 	/* work under way, kept by work */
 	struct list active;             /* struct work_parts.link: segments that are worked on */
@@ -143,9 +153,18 @@ struct pool {
 
 	/* nr_hugepages: what we raised it by, and what is being done about it */
 	uint64_t raised;
+	uint64_t give_back; /* of these, nobody wants any more: lowered as they come free */
 	bool is_raising;
 	uint64_t raise_retry_ns; /* not before; CLOCK_MONOTONIC */
 	unsigned raise_failures;
+	/* nr's: of the change under way; pages kept by order at the last look, and before somebody else
+	 * lowered them (0: nobody did) */
+	uint64_t nr_before;
+	int64_t nr_delta;
+	bool has_known_nr;
+	uint64_t known_nr, nr_expected;
+	void *demotion;   /* demote's: under way; NULL: none */
+	uint64_t demoted; /* pages, since start */
 
 	struct policy_plan plan; /* the last one, for status */
 	char message[512];       /* what is missing, for people */
@@ -156,6 +175,7 @@ struct pool {
 	char alarm[192];             /* the last of them, for people; "": none */
 	struct host_counters kernel; /* when last counted */
 	bool is_counted;             /* by this look */
+	bool wants_count;            /* the kernel's numbers may have changed */
 	uint64_t foreign_files;
 	uint64_t stranded; /* segments: pool_strand() */
 };
@@ -175,7 +195,7 @@ void pool_close(struct pool *pool);
 int pool_adopt_leased(
 	struct pool *pool, void (*callback)(struct pool_segment *segment, void *user), void *user);
 
-/* New target and stock, after a reload. */
+/* New target and stock, after a reload. What it was resized to stays, as long as the configured pages do. */
 void pool_set_config(struct pool *pool, const struct config_pool *config);
 /*
  * Lets the demand fade (now_ns: CLOCK_BOOTTIME) and proposes anew; where the stock is learned, it becomes
@@ -184,6 +204,7 @@ void pool_set_config(struct pool *pool, const struct config_pool *config);
 bool pool_follow_demand(struct pool *pool, uint64_t now_ns);
 /* A leased segment is a lease of that size: counted in the demand until it is not leased any more. */
 void pool_count_lease(struct pool_segment *segment, uint64_t pages);
+void pool_set_size(struct pool *pool, const struct pool_size *size);
 
 /* A new file in filling/ of that many pages; its descriptor in ret_fd, the caller's. 0 or negative errno. */
 int pool_create(struct pool *pool, uint64_t pages, struct pool_segment **ret_segment, int *ret_fd);

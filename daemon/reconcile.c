@@ -7,14 +7,12 @@
 #include "size.h"
 #include "stock.h"
 
-#define TICK_MS         10000 /* pages that processes free give no event */
-#define RETRY_MS        1000
-#define LEFTOVER_MS     50
-#define PROOFS_MAX      4 /* of suspect memory: a restart may find all of it dirty */
-#define LOOKS_MAX       6 /* about a second: whoever still holds clean memory then goes on holding it */
-#define PROOF_MS        5000
-#define RAISE_RETRY_MIN 10
-#define RAISE_RETRY_MAX 320 /* seconds; each try may compact memory */
+#define TICK_MS     10000 /* pages that processes free give no event */
+#define RETRY_MS    1000
+#define LEFTOVER_MS 50
+#define PROOFS_MAX  4 /* of suspect memory: a restart may find all of it dirty */
+#define LOOKS_MAX   6 /* about a second: whoever still holds clean memory then goes on holding it */
+#define PROOF_MS    5000
 
 void reconcile_mark(struct reconcile *reconcile)
 {
@@ -403,98 +401,6 @@ static void choose_wanted(struct pool *pool)
 
 /* ---- nr_hugepages ---- */
 
-struct raise_work {
-	uv_work_t work;
-	struct reconcile *reconcile;
-	struct pool *pool;
-	int64_t delta;
-	uint64_t before, after;
-	int result;
-};
-
-static void write_raise(struct reconcile *reconcile, const struct pool *pool, uint64_t before, int64_t delta)
-{
-	struct journal_raise record = {
-		.size = sizeof record,
-		.node = pool->config.node,
-		.page_size = pool->config.page_size,
-		/* About to be lowered: should we die over it, rather keep a page too many than take one of
-		 * somebody else's away. */
-		.raised = pool->raised - (delta < 0 ? MIN(pool->raised, (uint64_t)-delta) : 0),
-		.before = before,
-		.delta = delta,
-		.is_intent = delta > 0,
-	};
-	int r = journal_append(reconcile->journal, JOURNAL_RAISE, &record, sizeof record, NULL, 0);
-	if (r < 0)
-		log_error("journal: pool %s: %s; a restart now would not know what was raised", pool->name,
-			strerror(-r));
-}
-
-static void work_raise(uv_work_t *work)
-{
-	struct raise_work *raise = work->data;
-	raise->result = host_add_nr(raise->reconcile->host, raise->pool->config.node,
-		raise->pool->config.page_size, raise->delta, &raise->before, &raise->after);
-}
-
-static void back_off_raising(struct reconcile *reconcile, struct pool *pool)
-{
-	uint64_t seconds = RAISE_RETRY_MIN << MIN(pool->raise_failures, 5u);
-	pool->raise_failures++;
-	pool->raise_retry_ns = now_ns(reconcile) + MIN(seconds, RAISE_RETRY_MAX) * NS_PER_S;
-}
-
-static void on_raised(uv_work_t *work, int status)
-{
-	struct raise_work *raise = work->data;
-	struct reconcile *reconcile = raise->reconcile;
-	struct pool *pool = raise->pool;
-	reconcile->works--;
-	pool->is_raising = false;
-	int64_t got = raise->result < 0 ? 0 : (int64_t)(raise->after - raise->before);
-	char size[SIZE_TEXT];
-	size_format_exact(pool->config.page_size, size);
-	if (raise->delta > 0)
-		pool->raised += (uint64_t)MAX(got, 0);
-	else
-		pool->raised -= MIN(pool->raised, (uint64_t)MAX(-got, 0));
-	write_raise(reconcile, pool, raise->after, 0);
-	if (raise->result < 0)
-		log_error("pool %s: node %" PRId32 ": nr_hugepages (%s) cannot be changed: %s", pool->name,
-			pool->config.node, size, strerror(-raise->result));
-	else
-		log_info("pool %s: node %" PRId32 ": asked the kernel for %+" PRId64
-			 " pages of %s, got %+" PRId64 " (nr_hugepages %" PRIu64 " -> %" PRIu64 ")",
-			pool->name, pool->config.node, raise->delta, size, got, raise->before, raise->after);
-	if (got != raise->delta)
-		back_off_raising(reconcile, pool);
-	else
-		pool->raise_failures = 0;
-	free(raise);
-	reconcile_mark(reconcile);
-}
-
-/* Blocks in compaction, touches no memory of ours: libuv's pool. The intent first: what if we die right
- * there? */
-static void change_nr(struct reconcile *reconcile, struct pool *pool, int64_t delta)
-{
-	struct raise_work *raise = calloc(1, sizeof *raise);
-	if (!raise)
-		return;
-	raise->reconcile = reconcile;
-	raise->pool = pool;
-	raise->delta = delta;
-	raise->work.data = raise;
-	write_raise(reconcile, pool, pool->kernel.nr - pool->kernel.surplus, delta);
-	if (uv_queue_work(reconcile->loop, &raise->work, work_raise, on_raised) < 0) {
-		free(raise);
-		return;
-	}
-	pool->is_raising = true;
-	reconcile->works++;
-}
-
 int reconcile_give_back(struct reconcile *reconcile, struct pool *pool)
 {
 	if (pool->is_raising)
@@ -503,8 +409,7 @@ int reconcile_give_back(struct reconcile *reconcile, struct pool *pool)
 	uint64_t possible = MIN(pool->raised, pool->kernel.free);
 	if (possible == 0)
 		return 0;
-	change_nr(reconcile, pool, -(int64_t)possible);
-	return pool->is_raising ? -EAGAIN : -ENOMEM;
+	return nr_change(&reconcile->nr, pool, -(int64_t)possible) < 0 ? -ENOMEM : -EAGAIN;
 }
 
 static void read_weak(struct reconcile *reconcile, const struct journal_weak *record)
@@ -519,23 +424,13 @@ static void read_weak(struct reconcile *reconcile, const struct journal_weak *re
 void reconcile_read_record(
 	struct reconcile *reconcile, enum journal_type type, const void *payload, size_t bytes)
 {
-	const struct journal_raise *record = payload;
 	if (type == JOURNAL_WEAK && bytes >= sizeof(struct journal_weak))
 		read_weak(reconcile, payload);
 	stock_read_record(reconcile->pools, reconcile->pool_count, type, payload, bytes);
-	if (type != JOURNAL_RAISE || bytes < sizeof *record)
-		return;
-	for (size_t i = 0; i < reconcile->pool_count; i++) {
-		struct pool *pool = reconcile->pools[i];
-		if (pool->config.node != record->node || pool->config.page_size != record->page_size)
-			continue;
-		pool->raised = record->raised;
-		struct host_counters now;
-		if (record->is_intent &&
-			host_get_counters(reconcile->host, record->node, record->page_size, &now) == 0 &&
-			now.nr - now.surplus > record->before)
-			pool->raised += MIN(now.nr - now.surplus - record->before, (uint64_t)record->delta);
-	}
+	for (size_t i = 0; i < reconcile->pool_count; i++)
+		resize_read_record(reconcile->pools[i], type, payload, bytes);
+	demote_read_record(reconcile->host, reconcile->pools, reconcile->pool_count, type, payload, bytes);
+	nr_read_record(&reconcile->nr, reconcile->pools, reconcile->pool_count, type, payload, bytes);
 }
 
 static void write_all(struct journal *journal, void *user)
@@ -546,14 +441,18 @@ static void write_all(struct journal *journal, void *user)
 	prover_write_all(reconcile->prover, journal);
 	if (reconcile->callbacks.write)
 		reconcile->callbacks.write(journal, reconcile->callbacks.user);
+	nr_write_all(&reconcile->nr, journal, reconcile->pools, reconcile->pool_count);
 	for (size_t i = 0; i < reconcile->pool_count; i++) {
 		const struct pool *pool = reconcile->pools[i];
 		struct journal_weak weak = {sizeof weak, pool->config.node, pool->config.page_size};
-		write_raise(reconcile, pool, 0, 0);
+		resize_write(journal, pool);
 		if (pool->was_weak)
 			journal_append(journal, JOURNAL_WEAK, &weak, sizeof weak, NULL, 0);
 		stock_write_all(reconcile->pools[i], journal);
 	}
+	/* What is about to be comes after what is, of either pool. */
+	for (size_t i = 0; i < reconcile->pool_count; i++)
+		demote_write(journal, reconcile->pools[i]);
 }
 
 int reconcile_compact(struct reconcile *reconcile)
@@ -604,14 +503,13 @@ bool reconcile_is_idle(const struct pool *pool, const struct lease_table *leases
 	       !has_returning(pool, leases);
 }
 
-static bool may_raise(const struct reconcile *reconcile, const struct pool *pool)
+/* A page that a fill or the lesson takes during the look may be counted twice: it is not missing. */
+static bool may_change_nr(const struct reconcile *reconcile, const struct pool *pool)
 {
-	/* A page that a fill or the lesson takes during the look may be counted twice: it is not missing. */
 	if (pool->fill_jobs > 0 || pool->clear_jobs > 0 ||
 		prover_get_lesson(reconcile->prover, pool->config.page_size) == PROVER_LESSON_RUNNING)
 		return false;
-	return pool->config.raise && !pool->is_draining && !pool->is_raising &&
-	       now_ns(reconcile) >= pool->raise_retry_ns;
+	return !pool->is_draining && !pool->is_raising && now_ns(reconcile) >= pool->raise_retry_ns;
 }
 
 static uint64_t count_ours(const struct reconcile *reconcile, const struct pool *pool)
@@ -659,6 +557,8 @@ static void count_pages(struct reconcile *reconcile, struct pool *pool, struct p
 		log_warning("pool %s: counters of the kernel's pool cannot be read: %s", pool->name,
 			strerror(-r));
 	}
+	if (r == 0 && !reconcile->work.is_simulated)
+		nr_look(&reconcile->nr, pool);
 	input->kernel_free = pool->kernel.free;
 	input->kernel_resv = pool->kernel.resv;
 	input->holes_owed_pages = 0;
@@ -680,11 +580,20 @@ static uint64_t *get_usable(struct reconcile *reconcile, struct pool *pool)
 	return &pool->plan.usable_pages;
 }
 
+/* What the pool may still grow by for somebody who waits. */
+static uint64_t get_room(const struct reconcile *reconcile, const struct pool *pool)
+{
+	uint64_t held =
+		pool_get_held(pool) + orphan_get_pages(handoff_get_orphans(reconcile->handoff), pool, NULL);
+	return pool->config.max_pages - MIN(pool->config.max_pages, held);
+}
+
 static void make_plan(struct reconcile *reconcile, struct pool *pool)
 {
 	struct policy_class classes[POOL_CLASSES_MAX];
+	bool may_change = may_change_nr(reconcile, pool);
 	struct policy_input input = {
-		.target_pages = pool->config.pages,
+		.target_pages = pool->target,
 		.lent_pages = pool->pages[SEGMENT_LEASED] + pool->holes, /* as last seen */
 		.low_percent = reconcile->low_percent,
 		.high_percent = reconcile->high_percent,
@@ -692,19 +601,27 @@ static void make_plan(struct reconcile *reconcile, struct pool *pool)
 		.is_draining = pool->is_draining,
 		.is_gentle = pool->config.is_learning,
 		.reshape_percent = reconcile->reshape_percent,
+		.is_shrunk = (pool->target < pool->config.pages),
 		.classes = classes,
 		.class_count = pool_get_classes(pool, classes),
 		.clean_pages = pool->pages[SEGMENT_CLEAN],
 		.held_pages = pool_get_lengths(pool),
 		.waiting_pages = pool->waiting > 0 ? MAX(pool->waiting_pages, 1) : 0,
-		.may_raise = may_raise(reconcile, pool),
+		.lacking_pages = pool->lacking_pages,
+		.room_pages = pool->lacking_pages > 0 ? get_room(reconcile, pool) : 0,
+		.give_back_pages = pool->give_back,
+		.may_raise = pool->config.raise && may_change,
+		.may_lower = may_change,
 		.is_raising = pool->is_raising,
 		.free_slots = get_free_slots(reconcile, pool),
 	};
 	pool->is_counted = false;
 	policy_plan(&input, &pool->plan);
-	if (pool->plan.missing_pages == 0) /* nothing is taken: it does not matter what is free */
+	/* Where nothing is taken from the kernel or given to it, it does not matter what is free. */
+	if (pool->plan.missing_pages == 0 && pool->lacking_pages == 0 && pool->give_back == 0 &&
+		!pool->wants_count)
 		return;
+	pool->wants_count = false;
 	count_pages(reconcile, pool, &input);
 	policy_plan(&input, &pool->plan);
 }
@@ -822,7 +739,10 @@ static void apply_plan(struct reconcile *reconcile, struct pool *pool, bool may_
 			reconcile_mark(reconcile);
 			break;
 		case POLICY_RAISE:
-			change_nr(reconcile, pool, (int64_t)(action->segment_pages * action->count));
+			nr_change(&reconcile->nr, pool, (int64_t)(action->segment_pages * action->count));
+			break;
+		case POLICY_LOWER:
+			nr_change(&reconcile->nr, pool, -(int64_t)(action->segment_pages * action->count));
 			break;
 		case POLICY_CUT:
 			cut_clean(reconcile, pool, action->segment_pages, action->count);
@@ -852,9 +772,27 @@ static void drop_work(struct reconcile *reconcile, struct pool *pool)
 	}
 }
 
-static void set_message(struct reconcile *reconcile, struct pool *pool)
+/* What the pool lacks, and how to get it. */
+static void explain_short(const struct pool *pool, char *text, size_t capacity)
 {
 	char page[SIZE_TEXT], missing[SIZE_TEXT];
+	size_format_exact(pool->config.page_size, page);
+	size_format(pool->plan.short_pages * pool->config.page_size, missing);
+	snprintf(text, capacity,
+		"%" PRIu64 " pages of %s (%s) are missing on node %" PRId32 ": the kernel has %" PRIu64
+		" free, %" PRIu64 " of them reserved or owed to holders; %s",
+		pool->plan.short_pages, page, missing, pool->config.node, pool->kernel.free,
+		pool->kernel.free - MIN(pool->kernel.free, pool->plan.usable_pages),
+		!pool->config.raise ? "add to nr_hugepages below /sys/devices/system/node, or set raise = "
+				      "yes for the pool"
+		: pool->is_raising  ? "asking the kernel for them"
+				    : "the kernel could not give more; free memory, lower pages, or "
+				      "reserve them at boot (hugepagesz=, hugepages=)");
+}
+
+static void set_message(struct reconcile *reconcile, struct pool *pool)
+{
+	char text[256];
 	pool->message[0] = '\0';
 	if (reconcile->work.is_simulated) {
 		snprintf(pool->message, sizeof pool->message,
@@ -879,20 +817,11 @@ static void set_message(struct reconcile *reconcile, struct pool *pool)
 			" segments of leases that came to nothing cannot be renamed back; tried again "
 			"every second",
 			pool->stranded);
-	if (pool->plan.short_pages == 0)
-		return;
-	size_format_exact(pool->config.page_size, page);
-	size_format(pool->plan.short_pages * pool->config.page_size, missing);
-	snprintf(pool->message, sizeof pool->message,
-		"%" PRIu64 " pages of %s (%s) are missing on node %" PRId32 ": the kernel has %" PRIu64
-		" free, %" PRIu64 " of them reserved or owed to holders; %s",
-		pool->plan.short_pages, page, missing, pool->config.node, pool->kernel.free,
-		pool->kernel.free - MIN(pool->kernel.free, pool->plan.usable_pages),
-		!pool->config.raise ? "add to nr_hugepages below /sys/devices/system/node, or set raise = "
-				      "yes for the pool"
-		: pool->is_raising  ? "asking the kernel for them"
-				    : "the kernel could not give more; free memory, lower pages, or "
-				      "reserve them at boot (hugepagesz=, hugepages=)");
+	if (pool->plan.short_pages > 0)
+		explain_short(pool, pool->message, sizeof pool->message);
+	size_t used = strlen(pool->message);
+	if (nr_explain(pool, text, sizeof text))
+		snprintf(pool->message + used, sizeof pool->message - used, "%s%s", used ? "; " : "", text);
 }
 
 static struct pool_segment *find_suspect(struct pool *pool)
@@ -973,13 +902,15 @@ static void look_at_pool(struct reconcile *reconcile, struct pool *pool)
 		prepare_calibration(pool);
 		start_clears(reconcile, pool);
 		apply_plan(reconcile, pool, may_create);
+		if (!pool->is_draining)
+			demote_step(&reconcile->nr, pool, reconcile->pools, reconcile->pool_count);
 		if (reconcile_is_idle(pool, reconcile->leases))
 			work_zero_free(&reconcile->work, pool);
 	}
 	choose_wanted(pool); /* of what has just begun, too */
 	work_set_levels(&reconcile->work, pool);
 	set_message(reconcile, pool);
-	if (pool->plan.short_pages > 0)
+	if (pool->plan.short_pages > 0 || pool->give_back > 0)
 		want_tick(reconcile, TICK_MS);
 }
 
@@ -1034,9 +965,17 @@ struct sysfs_watch {
 	struct list link;
 };
 
+/* Somebody changed the kernel's numbers, or we did. */
+static void look_at_counters(struct reconcile *reconcile)
+{
+	for (size_t i = 0; i < reconcile->pool_count; i++)
+		reconcile->pools[i]->wants_count = true;
+	reconcile_mark(reconcile);
+}
+
 static void on_sysfs(uv_fs_event_t *event, const char *filename, int events, int status)
 {
-	reconcile_mark(event->data);
+	look_at_counters(event->data);
 }
 
 static void on_sysfs_closed(uv_handle_t *handle)
@@ -1074,6 +1013,11 @@ static void on_opened(void *user)
 	reconcile_mark(user);
 }
 
+static void on_nr(void *user)
+{
+	look_at_counters(user);
+}
+
 void reconcile_init(struct reconcile *reconcile, uv_loop_t *loop, const struct host *host, struct crew *crew,
 	struct prover *prover, struct handoff *handoff, struct lease_table *leases,
 	const struct reconcile_callbacks *callbacks)
@@ -1088,6 +1032,7 @@ void reconcile_init(struct reconcile *reconcile, uv_loop_t *loop, const struct h
 		.callbacks = *callbacks,
 	};
 	work_init(&reconcile->work, loop, host, crew, &(struct work_callbacks){on_work, reconcile});
+	nr_init(&reconcile->nr, loop, host, on_nr, reconcile);
 	list_init(&reconcile->watches);
 	int r = sentry_init(loop, on_opened, reconcile, &reconcile->sentry);
 	if (r < 0)
@@ -1108,6 +1053,7 @@ int reconcile_add_pool(struct reconcile *reconcile, struct pool *pool)
 	if (reconcile->sentry)
 		sentry_add_pool(reconcile->sentry, pool);
 	watch_counters(reconcile, pool);
+	pool->wants_count = true;
 	if (reconcile->is_started) { /* by a reload: its mount and its node may be new */
 		check_leftovers(reconcile);
 		work_calibrate_node(&reconcile->work, pool->config.node);
@@ -1143,7 +1089,7 @@ void reconcile_set_clear(struct reconcile *reconcile, const struct config_clear 
 
 void reconcile_start(struct reconcile *reconcile, struct journal *journal)
 {
-	reconcile->journal = journal;
+	reconcile->journal = reconcile->nr.journal = journal;
 	reconcile->is_started = true;
 	/* What was read is worth writing anew: torn tails and ended leases go. */
 	int r = journal_compact(journal, write_all, reconcile);

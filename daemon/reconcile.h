@@ -8,6 +8,7 @@
 #define HPZ_RECONCILE_H
 
 #include "handoff.h"
+#include "demote.h"
 #include "sentry.h"
 #include "work.h"
 
@@ -26,6 +27,7 @@ struct reconcile {
 	const struct host *host;
 	struct crew *crew;
 	struct work work; /* what it starts */
+	struct nr nr;     /* and how it gets pages from the kernel */
 	struct prover *prover;
 	struct handoff *handoff;
 	struct lease_table *leases;
@@ -45,8 +47,6 @@ struct reconcile {
 	bool is_off;        /* config: what is started stands still, whoever waits for it */
 
 	unsigned low_percent, high_percent, reshape_percent; /* config: see struct policy_input */
-
-	unsigned works; /* uv_queue_work under way */
 };
 
 /* Nothing runs yet; pools are added before reconcile_start() or later. */

@@ -286,7 +286,8 @@ size_t report_demand(const struct reconcile *reconcile, size_t index, void *buff
 /* ---- status ---- */
 
 /* Holes of leased segments; the pool's counts are refreshed with it. */
-static void report_pool(struct reconcile *reconcile, struct pool *pool, struct hpz_wire_pool *record)
+static void report_pool(
+	struct reconcile *reconcile, struct pool *pool, uint64_t capabilities, struct hpz_wire_pool *record)
 {
 	uint64_t holes = 0, grown = 0;
 	struct host_counters kernel = pool->kernel;
@@ -303,7 +304,7 @@ static void report_pool(struct reconcile *reconcile, struct pool *pool, struct h
 		.page_size = pool->config.page_size,
 		.node = pool->config.node,
 		.waiting = pool->waiting,
-		.target = pool->config.pages,
+		.target = pool->target,
 		.total = pool_get_total(pool),
 		.clean = pool->pages[SEGMENT_CLEAN],
 		.leased = pool->pages[SEGMENT_LEASED],
@@ -322,8 +323,14 @@ static void report_pool(struct reconcile *reconcile, struct pool *pool, struct h
 		.verified_pages = pool->verified_pages,
 		.verify_hits = pool->verify_hits,
 		.sigbus = pool->sigbus,
-		.reserved_pages = pool->reserved_pages,
 	};
+	/* An older client would not understand them. */
+	if (capabilities & HPZ_WIRE_CAN_RESERVED)
+		record->reserved_pages = pool->reserved_pages;
+	if (capabilities & HPZ_WIRE_CAN_RESIZE) {
+		record->configured = pool->config.pages;
+		record->give_back = pool->give_back;
+	}
 	record->orphan_pages =
 		orphan_get_pages(handoff_get_orphans(reconcile->handoff), pool, &record->orphans);
 	proto_set_text(record->name, sizeof record->name, pool->name);
@@ -349,8 +356,8 @@ static void report_message(
 			prover_get_gap(reconcile->prover));
 }
 
-size_t report_status(
-	struct reconcile *reconcile, const struct books *books, struct hpz_wire_status *ret_status)
+size_t report_status(struct reconcile *reconcile, const struct books *books, uint64_t capabilities,
+	struct hpz_wire_status *ret_status)
 {
 	char message[HPZ_WIRE_TEXT];
 	*ret_status = (struct hpz_wire_status){
@@ -371,7 +378,7 @@ size_t report_status(
 	proto_set_text(ret_status->message, sizeof ret_status->message, message);
 	struct hpz_wire_pool *records = (struct hpz_wire_pool *)(ret_status + 1);
 	for (size_t i = 0; i < reconcile->pool_count; i++)
-		report_pool(reconcile, reconcile->pools[i], &records[i]);
+		report_pool(reconcile, reconcile->pools[i], capabilities, &records[i]);
 	return sizeof *ret_status + reconcile->pool_count * sizeof *records;
 }
 

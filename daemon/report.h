@@ -24,10 +24,10 @@ size_t report_list(struct lease_table *leases, const struct orphans *orphans, bo
 /* A page of what the last check found, from the finding `index` on. Returns the bytes used. */
 size_t report_check(const struct books *books, size_t index, void *buffer, size_t capacity);
 
-/* struct hpz_wire_status and one record per pool; uptime and connections are left zero. Returns the bytes
- * used. */
-size_t report_status(
-	struct reconcile *reconcile, const struct books *books, struct hpz_wire_status *ret_status);
+/* struct hpz_wire_status and one record per pool, as a client with these HPZ_WIRE_CAN_* knows them; uptime
+ * and connections are left zero. Returns the bytes used. */
+size_t report_status(struct reconcile *reconcile, const struct books *books, uint64_t capabilities,
+	struct hpz_wire_status *ret_status);
 
 /* struct hpz_wire_clearing and its records. Returns the bytes used. */
 size_t report_clearing(const struct reconcile *reconcile, const struct config_clear *clear, void *buffer);

@@ -36,6 +36,13 @@ struct request {
 			uint32_t pools; /* that have something to measure on */
 		} calibration;
 		struct hpz_wire_check check;
+		struct {
+			char pool[HPZ_WIRE_NAME + 1];
+			uint64_t before;  /* its target */
+			uint64_t demoted; /* pages of it, before */
+			bool demotes;
+			bool waits; /* until nothing is left to be done */
+		} resize;
 	};
 	/* LEASE, RESERVE */
 	struct request_shares shares; /* whose memory it waits for */
@@ -1211,6 +1218,15 @@ static int take_share(struct requests *requests, const struct attempt *attempt, 
 	return r;
 }
 
+/* What the kernel lacks for it, as the plan of the one pool it is for has found; of several nobody knows. */
+static void note_lacking(const struct requests *requests, struct request_shares *shares, size_t lacking)
+{
+	const struct planner_plan *plan = &requests->plan;
+	bool is_short = shares->count == 1 && lacking == 0 && plan->kind == PLANNER_WAIT &&
+			plan->reason == PLANNER_SHORT;
+	shares->list[0].lacking_pages = is_short ? plan->lacking_pages : 0;
+}
+
 /* Looks for memory and takes it: all shares or none. 0: it is kept and ready. -EAGAIN: there is none. */
 static int find_memory(struct requests *requests, struct attempt *attempt)
 {
@@ -1222,6 +1238,7 @@ static int find_memory(struct requests *requests, struct attempt *attempt)
 	if (attempt->wire->policy == HPZ_NODES_INTERLEAVE)
 		divide(requests, attempt);
 	size_t lacking = plan_shares(requests, attempt, pieces);
+	note_lacking(requests, shares, lacking);
 	if (are_yielded(requests, attempt, pieces))
 		return -EINPROGRESS;
 	if (lacking < shares->count)
@@ -1443,13 +1460,16 @@ static void count_waiting(struct requests *requests)
 	for (size_t i = 0; i < requests->reconcile->pool_count; i++) {
 		requests->reconcile->pools[i]->waiting = 0;
 		requests->reconcile->pools[i]->waiting_pages = 0;
+		requests->reconcile->pools[i]->lacking_pages = 0;
 	}
 	LIST_FOR_EACH (pos, &requests->waiting) {
 		const struct request *request = CONTAINER_OF(pos, struct request, link);
 		for (size_t i = 0; i < request->shares.count; i++) {
 			const struct request_share *share = &request->shares.list[i];
-			if (share->pool->waiting++ == 0)
-				share->pool->waiting_pages = share->pages;
+			if (share->pool->waiting++ > 0)
+				continue;
+			share->pool->waiting_pages = share->pages;
+			share->pool->lacking_pages = share->lacking_pages;
 		}
 	}
 }
@@ -2095,12 +2115,9 @@ static enum request_outcome handle_status(struct requests *requests, struct sess
 	const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
 {
 	struct hpz_wire_status *status = get_payload(requests);
-	size_t size = report_status(requests->reconcile, requests->books, status);
+	size_t size = report_status(requests->reconcile, requests->books, peer->capabilities, status);
 	status->uptime_ms = (clock_get_ns(CLOCK_MONOTONIC) - requests->started_ns) / NS_PER_MS;
 	status->connections = requests->connections;
-	struct hpz_wire_pool *pools = (struct hpz_wire_pool *)(status + 1);
-	for (size_t i = 0; i < status->pools && !(peer->capabilities & HPZ_WIRE_CAN_RESERVED); i++)
-		pools[i].reserved_pages = 0; /* an older one would not understand */
 	return finish_reply(requests, head->op, head->id, size);
 }
 
@@ -2128,7 +2145,7 @@ static bool is_awaited(
 		if (name[0] && strcmp(name, pool->name) != 0)
 			continue;
 		clean += pool->pages[SEGMENT_CLEAN] * pool->config.page_size;
-		possible += pool->config.pages * pool->config.page_size;
+		possible += pool->target * pool->config.page_size;
 		is_idle = is_idle && reconcile_is_idle(pool, requests->leases);
 	}
 	*ret_possible = possible;
@@ -2295,6 +2312,148 @@ static bool settle_calibrate(struct requests *requests, struct request *request)
 	return true;
 }
 
+/* ---- resize ---- */
+
+/* What is asked for, in pages. False: no whole ones. */
+static bool get_order(
+	const struct hpz_wire_resize *wire, const struct pool *pool, struct resize_order *ret_order)
+{
+	*ret_order = (struct resize_order){wire->kind, wire->pages};
+	if (wire->bytes > 0)
+		ret_order->pages = wire->bytes / pool->config.page_size;
+	return wire->bytes % pool->config.page_size == 0;
+}
+
+static int demote(struct requests *requests, struct pool *pool, uint64_t pages)
+{
+	struct reconcile *reconcile = requests->reconcile;
+	int r = demote_order(&reconcile->nr, pool, reconcile->pools, reconcile->pool_count, pages,
+		requests->text, sizeof requests->text);
+	if (r == -ENOENT)
+		return HPZ_ERR_UNSUPPORTED;
+	return r == -EBUSY ? HPZ_ERR_BUSY : r < 0 ? HPZ_ERR_INVALID : 0;
+}
+
+/* 0, or the error and why in requests->text. */
+static int resize(struct requests *requests, struct pool *pool, const struct hpz_wire_resize *wire)
+{
+	struct resize_order order;
+	uint64_t pages;
+	char size[SIZE_TEXT];
+	if (!get_order(wire, pool, &order)) {
+		snprintf(requests->text, sizeof requests->text,
+			"pool %s has pages of %s, and that is no number of them", pool->name,
+			size_format_exact(pool->config.page_size, size));
+		return HPZ_ERR_INVALID;
+	}
+	if (order.kind == HPZ_RESIZE_DEMOTE)
+		return demote(requests, pool, order.pages);
+	int r = resize_find_target(pool, &order, &pages, requests->text, sizeof requests->text);
+	if (r < 0)
+		return r == -ERANGE ? HPZ_ERR_TOO_LARGE : HPZ_ERR_INVALID;
+	r = resize_set(&requests->reconcile->nr, pool, pages);
+	if (r < 0) {
+		snprintf(requests->text, sizeof requests->text, "it cannot be written to the journal: %s",
+			strerror(-r));
+		return HPZ_ERR_INTERNAL;
+	}
+	return 0;
+}
+
+static enum request_outcome handle_resize(struct requests *requests, struct session *session,
+	const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
+{
+	const struct hpz_wire_resize *wire = payload;
+	char name[HPZ_WIRE_NAME + 1];
+	proto_get_text(wire->pool, sizeof wire->pool, name);
+	struct pool *pool = find_pool_by_name(requests, name);
+	if (!pool)
+		return refuse(requests, head, HPZ_ERR_NO_POOL, "there is no pool %s", name);
+	if (pool->is_draining)
+		return refuse(requests, head, HPZ_ERR_DRAINED, "pool %s is drained", name);
+	uint64_t before = pool->target;
+	struct request *request = make_waiting(requests, session, peer, head,
+		wire->flags & HPZ_RESIZE_WAIT || wire->kind == HPZ_RESIZE_DEMOTE ? wire->timeout_ms
+										 : HPZ_FOREVER);
+	if (!request)
+		return refuse_waiting(requests, head);
+	request->resize.demoted = pool->demoted;
+	request->resize.demotes = wire->kind == HPZ_RESIZE_DEMOTE;
+	int r = resize(requests, pool, wire);
+	if (r != 0) {
+		drop_request(request);
+		return make_error(requests, head->op, head->id, r, 0, requests->text);
+	}
+	snprintf(request->resize.pool, sizeof request->resize.pool, "%s", name);
+	request->resize.before = before;
+	request->resize.waits = wire->flags & HPZ_RESIZE_WAIT;
+	reconcile_mark(requests->reconcile);
+	return REQUEST_WAITS;
+}
+
+static void reply_resized(struct requests *requests, const struct request *request, const struct pool *pool,
+	const struct resize_left *left, bool is_done)
+{
+	struct hpz_wire_resized *payload = get_payload(requests);
+	*payload = (struct hpz_wire_resized){
+		.size = sizeof *payload,
+		.done = is_done,
+		.page_size = pool->config.page_size,
+		.before = request->resize.before,
+		.target = pool->target,
+		.configured = pool->config.pages,
+		.total = pool_get_total(pool),
+		.grow = left->grow,
+		.shrink = left->shrink,
+		.give_back = left->give_back,
+		.demoted = request->resize.demotes ? pool->demoted - request->resize.demoted : 0,
+	};
+	requests->reply.fd_count = 0;
+	requests->reply.lease = 0;
+	finish_reply(requests, request->op, request->id, sizeof *payload);
+}
+
+/* The look that has just been has begun whatever can be done at once. */
+static bool settle_resize(struct requests *requests, struct request *request)
+{
+	struct hpz_wire_head head = make_head(request);
+	struct pool *pool = find_pool_by_name(requests, request->resize.pool);
+	struct resize_left left;
+	if (!pool) {
+		refuse(requests, &head, HPZ_ERR_NO_POOL, "pool %s is gone", request->resize.pool);
+		answer(request);
+		return true;
+	}
+	bool is_done = resize_get_left(pool, &left);
+	if (request->resize.demotes && pool->size.demoting > 0)
+		return false;
+	if (request->resize.demotes && pool->demoted == request->resize.demoted) {
+		refuse(requests, &head, HPZ_ERR_NO_MEMORY, "no page of pool %s was free or clean",
+			pool->name);
+		answer(request);
+		return true;
+	}
+	if (!is_done && request->resize.waits)
+		return false;
+	reply_resized(requests, request, pool, &left, is_done);
+	answer(request);
+	return true;
+}
+
+static void refuse_resize_timeout(
+	struct requests *requests, const struct hpz_wire_head *head, const struct request *request)
+{
+	struct resize_left left = {0};
+	struct pool *pool = find_pool_by_name(requests, request->resize.pool);
+	if (pool)
+		resize_get_left(pool, &left);
+	refuse(requests, head, HPZ_ERR_TIMEOUT,
+		"%" PRIu64 " pages are missing, %" PRIu64
+		" more than wanted are held, and nr_hugepages is to be "
+		"lowered by %" PRIu64 "; it goes on",
+		left.grow, left.shrink, left.give_back);
+}
+
 /* ---- check ---- */
 
 static enum request_outcome reply_check(
@@ -2410,6 +2569,8 @@ static bool settle(struct requests *requests, struct request *request)
 		return settle_verify(requests, request);
 	if (request->op == HPZ_OP_CALIBRATE)
 		return settle_calibrate(requests, request);
+	if (request->op == HPZ_OP_RESIZE)
+		return settle_resize(requests, request);
 	return request->op == HPZ_OP_DRAIN && settle_drain(requests, request);
 }
 
@@ -2445,6 +2606,8 @@ static void on_timeout(uv_timer_t *timer)
 	else if (request->op == HPZ_OP_CALIBRATE)
 		refuse(requests, &head, HPZ_ERR_TIMEOUT,
 			"it is not measured yet: that waits for memory to spare");
+	else if (request->op == HPZ_OP_RESIZE)
+		refuse_resize_timeout(requests, &head, request);
 	else if (request->op == HPZ_OP_CHECK)
 		refuse(requests, &head, HPZ_ERR_TIMEOUT, "the check is not over yet");
 	else
@@ -2479,6 +2642,7 @@ CHECK(calibrate)
 CHECK(set)
 CHECK(check)
 CHECK(demand)
+CHECK(resize)
 
 #define NEEDS_OWN (CONFIG_ALLOW_LEASE | CONFIG_ALLOW_ADMIN) /* which lease it is decides the rest */
 
@@ -2506,6 +2670,7 @@ static const struct {
 	[HPZ_OP_VERIFY]  = {"verify",  sizeof(struct hpz_wire_verify),  check_verify,  handle_verify,  CONFIG_ALLOW_ADMIN,  false},
 	[HPZ_OP_CALIBRATE] = {"calibrate", sizeof(struct hpz_wire_calibrate), check_calibrate, handle_calibrate, CONFIG_ALLOW_ADMIN, false},
 	[HPZ_OP_SET]     = {"set rules of clearing", sizeof(struct hpz_wire_set), check_set, handle_set, CONFIG_ALLOW_ADMIN, false},
+	[HPZ_OP_RESIZE]  = {"resize a pool", sizeof(struct hpz_wire_resize), check_resize, handle_resize, CONFIG_ALLOW_ADMIN, false},
 	[HPZ_OP_CLEARING] = {"read status", sizeof(struct hpz_wire_empty), check_empty, handle_clearing, CONFIG_ALLOW_STATUS, false},
 	[HPZ_OP_DEMAND] = {"read status", sizeof(struct hpz_wire_demand), check_demand, handle_demand, CONFIG_ALLOW_STATUS, false},
 };

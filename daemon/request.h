@@ -41,6 +41,7 @@ struct request_share {
 	uint64_t pages; /* 0: nothing, for now */
 	/* of what is kept: clean when it was taken, and zeroed for it */
 	uint64_t ready_pages, zeroed_pages;
+	uint64_t lacking_pages; /* in the kernel, when it was last tried */
 };
 
 /* In the order of the lease; what is kept for a share is kept for its address. */

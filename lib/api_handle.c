@@ -368,7 +368,8 @@ static int api_exchange_hello(struct hpz *hpz)
 	_cleanup_api_reply_ struct api_reply reply = {0};
 	struct hpz_wire_hello hello = {
 		.size = sizeof(hello),
-		.capabilities = HPZ_WIRE_CAN_ZEROED | HPZ_WIRE_CAN_CELLS | HPZ_WIRE_CAN_RESERVED,
+		.capabilities = HPZ_WIRE_CAN_ZEROED | HPZ_WIRE_CAN_CELLS | HPZ_WIRE_CAN_RESERVED |
+				HPZ_WIRE_CAN_RESIZE,
 		.magic = HPZ_WIRE_MAGIC,
 		.version = HPZ_WIRE_VERSION,
 		.compat = HPZ_WIRE_COMPAT,

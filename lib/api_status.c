@@ -356,6 +356,8 @@ int hpz_status_get_pool(const struct hpz_status *status, size_t index, struct hp
 		.verify_hits = from->wire.verify_hits,
 		.sigbus = from->wire.sigbus,
 		.reserved_pages = from->wire.reserved_pages,
+		.configured = from->wire.configured,
+		.give_back = from->wire.give_back,
 	};
 	return api_put_struct(pool, &ours, sizeof(ours));
 }

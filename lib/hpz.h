@@ -442,7 +442,7 @@ struct hpz_pool_status {
 	int32_t node;
 	uint32_t waiting; /* requests waiting for memory of this pool */
 	/* pages */
-	uint64_t target; /* what the configuration wants */
+	uint64_t target; /* what is wanted */
 	uint64_t total;  /* what hpz holds: clean + leased + dirty + filling, holes not counted */
 	uint64_t clean;
 	uint64_t leased;    /* offered, leased and returning */
@@ -463,6 +463,9 @@ struct hpz_pool_status {
 	uint32_t verify_hits;    /* clean segments with a byte that was not zero */
 	uint32_t sigbus;         /* faults in memory that workers met */
 	uint64_t reserved_pages; /* promised by reservations, most of them among `clean` */
+	/* pages; 0 from an older hpzd */
+	uint64_t configured; /* `pages` of the configuration; `target` is otherwise after hpz_resize() */
+	uint64_t give_back;  /* of `raised`, what nr_hugepages is lowered by as pages come free */
 };
 
 /* What hpzd has and does. The caller owns *ret_status: hpz_status_free(). */
@@ -499,6 +502,61 @@ HPZ_PUBLIC int hpz_wait(struct hpz *hpz, const struct hpz_wait_request *request)
  * Errors: IN_USE (leases are out), TIMEOUT, DENIED, LOST ...
  */
 HPZ_PUBLIC int hpz_drain(struct hpz *hpz, unsigned flags, int64_t timeout_ms, uint32_t *ret_leases);
+
+enum hpz_resize_kind {
+	HPZ_RESIZE_TO = 1,   /* so much; 0 is allowed */
+	HPZ_RESIZE_GROW = 2, /* so much more than now */
+	HPZ_RESIZE_SHRINK = 3,
+	/*
+	 * So many of its pages become smaller ones (1 GiB: 2 MiB), in the pool of these on the same node:
+	 * free and clean ones only. It is as much smaller afterwards, and the other one larger, up to its
+	 * max_pages. Returns when that is done; `demoted` may be less than was asked for.
+	 */
+	HPZ_RESIZE_DEMOTE = 4
+};
+
+#define HPZ_RESIZE_WAIT 1u /* wait until nothing is left to be done */
+
+struct hpz_resize_request {
+	size_t struct_size;
+	const char *pool; /* name */
+	uint32_t kind;    /* enum hpz_resize_kind */
+	uint32_t flags;   /* HPZ_RESIZE_* */
+	uint64_t pages;   /* either so many pages, */
+	uint64_t size;    /* or so many bytes, which are whole pages */
+	int64_t timeout_ms;
+};
+#define HPZ_RESIZE_REQUEST_INIT                                                                              \
+	{                                                                                                    \
+		sizeof(struct hpz_resize_request), NULL, HPZ_RESIZE_TO, 0u, 0, 0, HPZ_FOREVER                \
+	}
+
+struct hpz_resize_result {
+	size_t struct_size;
+	uint64_t page_size; /* bytes */
+	/* pages */
+	uint64_t before;     /* the target before the call */
+	uint64_t target;     /* since */
+	uint64_t configured; /* what the configuration wants */
+	uint64_t total;      /* what hpz holds now */
+	uint64_t grow;       /* left to be done: missing, or not clean yet; */
+	uint64_t shrink;     /* held beyond the target, mostly by leases, until they end; */
+	uint64_t give_back;  /* nr_hugepages not lowered yet, of what hpzd raised it by */
+	uint64_t demoted;    /* HPZ_RESIZE_DEMOTE: so many were split */
+	uint32_t done;       /* 1: nothing is left */
+	uint32_t reserved;
+};
+
+/*
+ * Changes how large a pool is to be, up to its max_pages, also below what is leased: then the rest goes as
+ * leases end. It holds at once and outlives a restart of hpzd, until the configuration says another number of
+ * pages. *result (may be NULL) is what is done and what is left, a moment after, or with HPZ_RESIZE_WAIT at
+ * the end. Errors: TIMEOUT (it goes on), TOO_LARGE (more than max_pages), NO_MEMORY (DEMOTE: no page was
+ * free), BUSY (DEMOTE: others are being split), NO_POOL, INVALID, DENIED, DRAINED, UNSUPPORTED (an older
+ * hpzd; DEMOTE: this kernel cannot, or there is no pool for them), LOST ... Since 0.1.
+ */
+HPZ_PUBLIC int hpz_resize(
+	struct hpz *hpz, const struct hpz_resize_request *request, struct hpz_resize_result *result);
 
 struct hpz_verify_result {
 	size_t struct_size;

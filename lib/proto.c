@@ -17,6 +17,7 @@ static_assert(HPZ_WIRE_LEASE_FLAGS ==
 static_assert(HPZ_WIRE_RELEASE_FLAGS == (HPZ_RELEASE_WAIT | HPZ_RELEASE_FORCE), "same values");
 static_assert(HPZ_WIRE_ADOPT_FLAGS == HPZ_LEASE_UNBOUND, "same values");
 static_assert(HPZ_WIRE_DRAIN_FLAGS == HPZ_DRAIN_GIVE_BACK, "same values");
+static_assert(HPZ_WIRE_RESIZE_FLAGS == HPZ_RESIZE_WAIT, "same values");
 static_assert(HPZ_WIRE_LABEL == HPZ_LABEL_MAX && HPZ_WIRE_KEY == HPZ_KEY_MAX, "same values");
 static_assert(HPZ_WIRE_NODE_ANY == HPZ_NODE_ANY, "same values");
 static_assert(HPZ_WIRE_PRIORITY == HPZ_PRIORITY_MAX, "same values");
@@ -99,6 +100,7 @@ static const uint16_t proto_least[HPZ_OP_LAST + 1] = {
 	[HPZ_OP_CALIBRATE] = 80,
 	[HPZ_OP_CLEARING] = 8,
 	[HPZ_OP_PLAN] = 376,
+	[HPZ_OP_RESIZE] = 104,
 	[HPZ_OP_RESERVE] = 376,
 	[HPZ_OP_UNRESERVE] = 24,
 	[HPZ_OP_DEMAND] = 16,
@@ -431,6 +433,20 @@ int proto_check_drain(const struct hpz_wire_drain *drain, const char **ret_why)
 	if (drain->flags & ~HPZ_WIRE_DRAIN_FLAGS)
 		return proto_refuse_reserved(ret_why);
 	return proto_check_timeout(drain->timeout_ms, ret_why);
+}
+
+int proto_check_resize(const struct hpz_wire_resize *resize, const char **ret_why)
+{
+	if ((resize->flags & ~HPZ_WIRE_RESIZE_FLAGS) || resize->reserved)
+		return proto_refuse_reserved(ret_why);
+	if (resize->kind < HPZ_RESIZE_TO || resize->kind > HPZ_RESIZE_DEMOTE)
+		return proto_refuse(HPZ_ERR_UNSUPPORTED, "this way of resizing is not known", ret_why);
+	if (!resize->pool[0] || !proto_is_text(resize->pool, sizeof(resize->pool)))
+		return proto_refuse(HPZ_ERR_INVALID,
+			"the pool's name is empty, or not UTF-8 without control characters", ret_why);
+	if (resize->pages && resize->bytes)
+		return proto_refuse(HPZ_ERR_INVALID, "both pages and bytes are given", ret_why);
+	return proto_check_timeout(resize->timeout_ms, ret_why);
 }
 
 int proto_check_check(const struct hpz_wire_check *check, const char **ret_why)

@@ -82,6 +82,11 @@
  * CALIBRATE measures the methods of clearing anew, on pages of a pool or of each, and is answered when that
  * is done; CLEARING says what came of it.
  *
+ * RESIZE changes how large a pool is to be, between nothing and its max_pages, until the configuration says
+ * another number of pages; it is answered with what is left to be done, or, with HPZ_RESIZE_WAIT, when that
+ * is nothing. How much it is about is said in pages or in bytes. Of the kind DEMOTE it has free pages split
+ * into those of another pool, and is answered when that is done.
+ *
  * Strings are UTF-8 in fixed arrays, padded with zero bytes; one that fills its array has no NUL.
  */
 #ifndef HPZ_PROTO_H
@@ -127,6 +132,7 @@ enum hpz_wire_op {
 	HPZ_OP_CALIBRATE = 13,
 	HPZ_OP_CLEARING = 14,
 	HPZ_OP_PLAN = 15,
+	HPZ_OP_RESIZE = 16,
 	HPZ_OP_RESERVE = 17,
 	HPZ_OP_UNRESERVE = 18,
 	HPZ_OP_DEMAND = 20,
@@ -145,9 +151,10 @@ struct hpz_wire_head {
 };
 static_assert(sizeof(struct hpz_wire_head) == 24, "wire");
 
-#define HPZ_WIRE_CAN_ZEROED   1u /* client: knows hpz_wire_leased.zeroed; others get 0 there */
-#define HPZ_WIRE_CAN_CELLS    2u /* client: knows hpz_wire_segment.cell; others get 0 there */
-#define HPZ_WIRE_CAN_RESERVED 4u /* client: knows hpz_wire_pool.reserved_pages; others get 0 there */
+#define HPZ_WIRE_CAN_ZEROED   1u  /* client: knows hpz_wire_leased.zeroed; others get 0 there */
+#define HPZ_WIRE_CAN_CELLS    2u  /* client: knows hpz_wire_segment.cell; others get 0 there */
+#define HPZ_WIRE_CAN_RESERVED 4u  /* client: knows hpz_wire_pool.reserved_pages; others get 0 there */
+#define HPZ_WIRE_CAN_RESIZE   16u /* client: knows hpz_wire_pool.configured and what follows it */
 
 struct hpz_wire_hello {
 	uint32_t size;
@@ -423,8 +430,11 @@ struct hpz_wire_pool {
 	uint32_t reserved;
 	uint64_t
 		reserved_pages; /* promised by reservations, most of them among the clean; see CAN_RESERVED */
+	/* HPZ_WIRE_CAN_RESIZE; pages */
+	uint64_t configured;
+	uint64_t give_back; /* nr_hugepages is to be lowered by so much, as pages come free */
 };
-static_assert(sizeof(struct hpz_wire_pool) == 1016, "wire");
+static_assert(sizeof(struct hpz_wire_pool) == 1032, "wire");
 
 struct hpz_wire_wait {
 	uint32_t size;
@@ -563,6 +573,37 @@ struct hpz_wire_demand_size {
 };
 static_assert(sizeof(struct hpz_wire_demand_size) == 120, "wire");
 
+#define HPZ_WIRE_RESIZE_FLAGS 1u /* HPZ_RESIZE_* of hpz.h, same values */
+
+struct hpz_wire_resize {
+	uint32_t size;
+	uint32_t flags; /* HPZ_RESIZE_* */
+	uint32_t kind;  /* enum hpz_resize_kind */
+	uint32_t reserved;
+	uint64_t pages;
+	uint64_t bytes; /* if `pages` is 0; whole pages */
+	int64_t timeout_ms;
+	char pool[HPZ_WIRE_NAME];
+};
+static_assert(sizeof(struct hpz_wire_resize) == 104, "wire");
+
+/* Reply to RESIZE. */
+struct hpz_wire_resized {
+	uint32_t size;
+	uint32_t done; /* 1: nothing is left to be done */
+	uint64_t page_size;
+	/* pages */
+	uint64_t before; /* the target before it */
+	uint64_t target;
+	uint64_t configured;
+	uint64_t total;
+	uint64_t grow;      /* still missing, or not clean yet */
+	uint64_t shrink;    /* held beyond the target: in leases, mostly */
+	uint64_t give_back; /* nr_hugepages is to be lowered by so much */
+	uint64_t demoted;   /* HPZ_RESIZE_DEMOTE: so many were split */
+};
+static_assert(sizeof(struct hpz_wire_resized) == 80, "wire");
+
 struct hpz_wire_finding {
 	uint32_t size;
 	uint32_t record;   /* HPZ_RECORD_FINDING */
@@ -699,6 +740,7 @@ int proto_check_verify(const struct hpz_wire_verify *verify, const char **ret_wh
 int proto_check_set(const struct hpz_wire_set *set, const char **ret_why);
 int proto_check_calibrate(const struct hpz_wire_calibrate *calibrate, const char **ret_why);
 int proto_check_demand(const struct hpz_wire_demand *demand, const char **ret_why);
+int proto_check_resize(const struct hpz_wire_resize *resize, const char **ret_why);
 int proto_check_check(const struct hpz_wire_check *check, const char **ret_why);
 int proto_check_ack(const struct hpz_wire_ack *ack, const char **ret_why);
 int proto_check_empty(const struct hpz_wire_empty *empty, const char **ret_why);

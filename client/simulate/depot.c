@@ -65,7 +65,7 @@ static void sweep(struct depot *depot)
 static int set_wants(struct depot *depot)
 {
 	struct demand_class wanted[WANTS_MAX];
-	size_t count = wants_list(depot->rules->pool, depot->demand, wanted);
+	size_t count = wants_list(depot->rules->pool, depot->rules->pool->pages, depot->demand, wanted);
 
 	for (size_t i = 0; i < depot->class_count; i++)
 		depot->classes[i].want = 0;
@@ -86,7 +86,7 @@ static int begin_learning(struct depot *depot, uint64_t now_ns)
 	depot->demand = calloc(1, sizeof *depot->demand);
 	if (!depot->demand)
 		return -ENOMEM;
-	wants_get_rules(depot->rules->pool, &rules);
+	wants_get_rules(depot->rules->pool, depot->rules->pool->pages, &rules);
 	demand_init(depot->demand, &rules, now_ns);
 	return 0;
 }
@@ -572,6 +572,7 @@ static int apply_action(struct depot *depot, const struct policy_action *action)
 		return 1;
 	case POLICY_CUT:
 		return cut(depot, action->segment_pages, action->count);
+	case POLICY_LOWER: /* nobody resizes what is simulated */
 	case POLICY_RAISE: /* may_raise is not set: the kernel has what the pool may hold */
 	case POLICY_DROP:  /* apply_drops() */
 		break;

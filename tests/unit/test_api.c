@@ -496,6 +496,15 @@ static int call_demand(struct hpz *hpz)
 	return error;
 }
 
+static int call_resize(struct hpz *hpz)
+{
+	struct hpz_resize_request request = HPZ_RESIZE_REQUEST_INIT;
+
+	request.pool = "p";
+	request.pages = 5;
+	return hpz_resize(hpz, &request, NULL);
+}
+
 static const struct {
 	uint16_t op;
 	call_fn *call;
@@ -514,6 +523,7 @@ static const struct {
 	{HPZ_OP_CALIBRATE, call_calibrate},
 	{HPZ_OP_SET, call_set},
 	{HPZ_OP_CLEARING, call_clearing},
+	{HPZ_OP_RESIZE, call_resize},
 };
 
 /* Makes the call, gives the answer. A broken protocol ends the connection, anything else leaves it; nothing
@@ -1959,6 +1969,69 @@ static void test_verify(void **state)
 	fake_join(&fake);
 }
 
+static void serve_resize(struct fake *fake, void *data)
+{
+	struct hpz_wire_resize *request = data;
+	const struct hpz_wire_resized resized = {.size = sizeof(resized),
+		.done = 1,
+		.page_size = 2 << 20,
+		.before = 12,
+		.target = 8,
+		.configured = 12,
+		.total = 9,
+		.grow = 1,
+		.shrink = 2,
+		.give_back = 3};
+
+	fake_accept(fake);
+	fake_expect(fake, HPZ_OP_RESIZE, request, sizeof(*request));
+	fake_reply(fake, HPZ_OP_RESIZE, 0, &resized, sizeof(resized), NULL, 0);
+	fake_expect(fake, HPZ_OP_RESIZE, request, sizeof(*request));
+	fake_reply_error(fake, HPZ_OP_RESIZE, HPZ_ERR_TIMEOUT, 0, "it goes on");
+	fake_expect_end(fake);
+}
+
+static void test_resize(void **state)
+{
+	struct hpz_resize_request request = HPZ_RESIZE_REQUEST_INIT;
+	struct hpz_resize_result result = {.struct_size = sizeof(result)};
+	struct hpz_wire_resize wire;
+	struct fake fake;
+	struct hpz *hpz;
+
+	fake_start(&fake, serve_resize, &wire);
+	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
+	/* Never sent. */
+	assert_int_equal(hpz_resize(hpz, NULL, &result), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_resize(hpz, &request, &result), HPZ_ERR_NO_POOL);
+	request.pool = "";
+	assert_int_equal(hpz_resize(hpz, &request, &result), HPZ_ERR_NO_POOL);
+	request.pool = "two";
+	request.pages = 1;
+	request.size = 4096;
+	assert_int_equal(hpz_resize(hpz, &request, &result), HPZ_ERR_INVALID);
+	request.pages = 0;
+	request.kind = 0;
+	assert_int_equal(hpz_resize(hpz, &request, &result), HPZ_ERR_UNSUPPORTED);
+	request.kind = HPZ_RESIZE_SHRINK;
+	request.timeout_ms = -2;
+	assert_int_equal(hpz_resize(hpz, &request, &result), HPZ_ERR_INVALID);
+	request.timeout_ms = 9;
+	request.size = 8 << 20;
+	request.flags = HPZ_RESIZE_WAIT;
+	assert_int_equal(hpz_resize(hpz, &request, &result), HPZ_OK);
+	assert_true(result.page_size == 2 << 20 && result.before == 12 && result.target == 8);
+	assert_true(result.configured == 12 && result.total == 9 && result.done == 1);
+	assert_true(result.grow == 1 && result.shrink == 2 && result.give_back == 3);
+	result.total = 99;
+	assert_int_equal(hpz_resize(hpz, &request, &result), HPZ_ERR_TIMEOUT);
+	assert_int_equal(result.total, 99);
+	hpz_close(hpz);
+	fake_join(&fake);
+	assert_true(wire.flags == HPZ_RESIZE_WAIT && wire.kind == HPZ_RESIZE_SHRINK && wire.pages == 0);
+	assert_true(wire.bytes == 8 << 20 && wire.timeout_ms == 9 && strcmp(wire.pool, "two") == 0);
+}
+
 /* An hpzd that knows of no reservations or orphans refuses to be asked for them, and is asked again without.
  */
 static void serve_old_list(struct fake *fake, void *data)
@@ -2717,6 +2790,7 @@ int main(void)
 		cmocka_unit_test(test_plan),
 		cmocka_unit_test(test_spoiled_plans),
 		cmocka_unit_test(test_verify),
+		cmocka_unit_test(test_resize),
 		cmocka_unit_test(test_calibrate),
 		cmocka_unit_test(test_demand),
 		cmocka_unit_test(test_wrong_demand),

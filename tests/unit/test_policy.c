@@ -23,6 +23,10 @@ static char **args;
 	{                                                                                                    \
 		POLICY_DISCARD, pages, count                                                                 \
 	}
+#define LOWER(pages)                                                                                         \
+	{                                                                                                    \
+		POLICY_LOWER, 1, pages                                                                       \
+	}
 #define DROP(pages, count)                                                                                   \
 	{                                                                                                    \
 		POLICY_DROP, pages, count                                                                    \
@@ -89,6 +93,30 @@ static const struct plan_case plan_cases[] = {
 		{RAISE(3)}, 1, 4, 4},
 	{"not twice", {{1, 9}}, {.kernel_free = 4, .may_raise = true, .is_raising = true, .free_slots = 9}, {CREATE(1, 4)}, 4, 9, 5},
 	{"not unasked", {{1, 9}}, {.kernel_free = 4, .free_slots = 9}, {CREATE(1, 4)}, 4, 9, 5},
+	{"raise for who waits, within the room", {{1, 4, .clean = 4}},
+		{.waiting_pages = 6, .lacking_pages = 2, .room_pages = 2, .may_raise = true}, {RAISE(2)}, 0, 0, 0},
+	{"not beyond the room", {{1, 4, .clean = 4}}, {.waiting_pages = 6, .lacking_pages = 2, .room_pages = 1, .may_raise = true},
+		{{0}}, 0, 0, 0},
+	{"not when the stock is raised for him", {{8, 1}}, {.waiting_pages = 6, .lacking_pages = 6, .room_pages = 99, .may_raise = true},
+		{RAISE(8)}, 0, 8, 8},
+	{"both", {{1, 3}}, {.waiting_pages = 6, .lacking_pages = 5, .room_pages = 99, .kernel_free = 1, .may_raise = true, .free_slots = 1},
+		{CREATE(1, 1), RAISE(7)}, 1, 3, 2},
+	{"made smaller than what is lent leaves", {{1, 4, .clean = 4}, {8, 0, .leased = 1}},
+		{.target_pages = 9, .is_shrunk = true, .held_pages = 12}, {DISCARD(1, 3)}, 0, 0, 0},
+	{"what nobody wants first", {{1, 1, .clean = 3}, {2, 1, .clean = 1}, {8, 0, .leased = 1}},
+		{.target_pages = 9, .is_shrunk = true, .held_pages = 13}, {DISCARD(1, 3)}, 0, 0, 0},
+	{"not below the target", {{4, 1, .clean = 1}, {8, 0, .leased = 1}},
+		{.target_pages = 9, .is_shrunk = true, .held_pages = 12}, {{0}}, 0, 0, 0},
+	{"lower by what is owed", {{1, 4, .clean = 4}}, {.give_back_pages = 3, .kernel_free = 9, .may_lower = true}, {LOWER(3)}, 9, 0, 0},
+	{"as far as it is free", {{1, 4, .clean = 4}}, {.give_back_pages = 3, .kernel_free = 9, .kernel_resv = 7, .may_lower = true},
+		{LOWER(2)}, 2, 0, 0},
+	{"not what the stock takes", {{1, 4, .clean = 1}}, {.give_back_pages = 3, .kernel_free = 4, .may_lower = true, .free_slots = 1},
+		{CREATE(1, 1), LOWER(1)}, 4, 3, 0},
+	{"nothing while something is short", {{8, 1}}, {.give_back_pages = 3, .kernel_free = 4, .may_lower = true}, {{0}}, 4, 8, 8},
+	{"nothing while somebody waits", {{1, 4, .clean = 4}}, {.give_back_pages = 3, .kernel_free = 4, .waiting_pages = 5, .may_lower = true},
+		{{0}}, 4, 0, 0},
+	{"not while it is being changed", {{1, 4, .clean = 4}},
+		{.give_back_pages = 3, .kernel_free = 9, .may_lower = true, .is_raising = true}, {{0}}, 9, 0, 0},
 	{"nothing is short, nothing is raised", {{1, 9}}, {.kernel_free = 9, .may_raise = true, .free_slots = 1}, {CREATE(1, 1)}, 9, 9, 0},
 	{"the stock shrank", {{1, 2, .clean = 5}, {4, 0, .clean = 2}}, {.kernel_free = 1, .free_slots = 9},
 		{DISCARD(1, 3), DISCARD(4, 2)}, 1, 0, 0},
@@ -353,6 +381,7 @@ struct world {
 	uint64_t nr, others; /* pages of the kernel's pool; those other programs use */
 	uint64_t resv, owed; /* reserved by others; holes punched by holders */
 	uint64_t can_raise;  /* pages the kernel would still give */
+	uint64_t give_back;  /* raised ones that are to go */
 	bool is_draining;
 	uint64_t mending, mended_class; /* holes of a dirty segment being filled */
 };
@@ -399,6 +428,8 @@ static void make_input(const struct world *world, struct policy_input *ret_input
 		.is_gentle = world->is_gentle,
 		.reshape_percent = world->reshape_percent,
 		.waiting_pages = world->is_waited_for,
+		.may_lower = true,
+		.give_back_pages = world->give_back,
 	};
 	for (size_t i = 0; i < world->class_count; i++) {
 		input.target_pages += world->classes[i].want * world->classes[i].segment_pages;
@@ -521,6 +552,13 @@ static void check_plan(
 			CHECK(world, action->segment_pages * action->count <= plan->short_pages);
 			continue;
 		}
+		if (action->kind == POLICY_LOWER) {
+			CHECK(world, i == plan->action_count - 1 && !input->is_draining);
+			CHECK(world, plan->short_pages == 0 && action->segment_pages == 1);
+			CHECK(world,
+				action->count <= input->give_back_pages && action->count <= usable - created);
+			continue;
+		}
 		if (is_filler(world, input, action)) {
 			CHECK(world, plan->action_count == 1 && action->count == 1);
 			filler = action->segment_pages;
@@ -621,6 +659,11 @@ static size_t look(struct world *world)
 			world->can_raise -= got;
 			continue;
 		}
+		if (action->kind == POLICY_LOWER) {
+			world->nr -= action->count;
+			world->give_back -= action->count;
+			continue;
+		}
 		size_t at = add_class(world, action->segment_pages);
 		if (action->kind == POLICY_DISCARD)
 			world->classes[at].clean -= action->count;
@@ -685,7 +728,7 @@ static void disturb(struct world *world)
 		todo += world->fills[i].class < LENGTHS_MAX ? world->fills[i].todo : 0;
 	uint64_t spare = get_free(world) - world->owed - todo;
 
-	switch (dice_roll(dice, 13)) {
+	switch (dice_roll(dice, 14)) {
 	case 11:
 		world->is_waited_for = dice_chance(dice, 20);
 		break;
@@ -726,6 +769,9 @@ static void disturb(struct world *world)
 		break;
 	case 10:
 		world->is_draining = dice_chance(dice, 10);
+		break;
+	case 12:
+		world->give_back = dice_roll(dice, 20);
 		break;
 	default:
 		advance_fills(world, dice_between(dice, 1, 64));

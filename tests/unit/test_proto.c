@@ -616,6 +616,21 @@ static void test_check_others(void **state)
 	CHECK(set, set, key[0], '\0', HPZ_ERR_INVALID);
 	CHECK(set, set, key[9], 'x', HPZ_ERR_INVALID);
 
+	const struct hpz_wire_resize resize = {
+		.size = sizeof(resize), .kind = HPZ_RESIZE_GROW, .pages = 5, .pool = "2m"};
+	CHECK(resize, resize, flags, HPZ_RESIZE_WAIT, HPZ_OK);
+	CHECK(resize, resize, flags, 2, HPZ_ERR_UNSUPPORTED);
+	CHECK(resize, resize, reserved, 1, HPZ_ERR_UNSUPPORTED);
+	CHECK(resize, resize, kind, 0, HPZ_ERR_UNSUPPORTED);
+	CHECK(resize, resize, kind, HPZ_RESIZE_DEMOTE, HPZ_OK);
+	CHECK(resize, resize, kind, HPZ_RESIZE_DEMOTE + 1, HPZ_ERR_UNSUPPORTED);
+	CHECK(resize, resize, pages, 0, HPZ_OK);
+	CHECK(resize, resize, bytes, 4096, HPZ_ERR_INVALID);
+	CHECK(resize, resize, timeout_ms, -1, HPZ_OK);
+	CHECK(resize, resize, timeout_ms, -2, HPZ_ERR_INVALID);
+	CHECK(resize, resize, pool[0], '\0', HPZ_ERR_INVALID);
+	CHECK(resize, resize, pool[9], 'x', HPZ_ERR_INVALID);
+
 	const struct hpz_wire_drain drain = {.size = sizeof(drain)};
 	CHECK(drain, drain, flags, HPZ_DRAIN_GIVE_BACK, HPZ_OK);
 	CHECK(drain, drain, flags, 2, HPZ_ERR_UNSUPPORTED);

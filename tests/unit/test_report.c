@@ -112,7 +112,7 @@ static const struct hpz_wire_pool *get_pool_record(void)
 	struct hpz_wire_status *status = (struct hpz_wire_status *)buffer;
 
 	memset(buffer, 0xff, sizeof buffer);
-	size_t size = report_status(&harness.reconcile, &harness.books, status);
+	size_t size = report_status(&harness.reconcile, &harness.books, HPZ_WIRE_CAN_RESIZE, status);
 	assert_int_equal(size, sizeof *status + sizeof(struct hpz_wire_pool));
 	assert_int_equal(buffer[size], 0xff);
 	assert_int_equal(status->pools, 1);

@@ -174,6 +174,8 @@ static bool make_request(uint16_t op, struct message *message)
 	const struct hpz_wire_demand demand = {.size = sizeof demand};
 	const struct hpz_wire_set set = {.size = sizeof set, .key = "rate", .value = "2G"};
 	const struct hpz_wire_empty empty = {.size = sizeof empty};
+	const struct hpz_wire_resize resize = {
+		.size = sizeof resize, .kind = HPZ_RESIZE_TO, .pages = 1, .pool = "p"};
 
 	switch ((enum hpz_wire_op)op) {
 	case HPZ_OP_HELLO:
@@ -206,6 +208,9 @@ static bool make_request(uint16_t op, struct message *message)
 		return true;
 	case HPZ_OP_DRAIN:
 		harness_make(message, op, 9, &drain, sizeof drain);
+		return true;
+	case HPZ_OP_RESIZE:
+		harness_make(message, op, 9, &resize, sizeof resize);
 		return true;
 	case HPZ_OP_CHECK:
 		harness_make(message, op, 9, &check, sizeof check);
@@ -389,6 +394,7 @@ static void test_denied(void **state)
 		case HPZ_OP_CALIBRATE:
 		case HPZ_OP_CHECK:
 		case HPZ_OP_SET:
+		case HPZ_OP_RESIZE:
 			assert_int_equal(outcome, REQUEST_REPLIED);
 			assert_non_null(
 				strstr(harness_expect_error(&out, op, 9, HPZ_ERR_DENIED), "uid 1000"));
@@ -592,6 +598,14 @@ static void test_drain(void **state)
 			ask(harness_make(&in, HPZ_OP_DRAIN, 3, &drain, sizeof drain)), REQUEST_WAITS);
 		harness_expect_ok(wait_reply(flags + 1), HPZ_OP_DRAIN, 3);
 	}
+}
+
+static void test_resize_nothing(void **state)
+{
+	make_request(HPZ_OP_RESIZE, &in);
+	assert_int_equal(ask(&in), REQUEST_REPLIED);
+	assert_string_equal(
+		harness_expect_error(&out, HPZ_OP_RESIZE, 9, HPZ_ERR_NO_POOL), "there is no pool p");
 }
 
 /* The session is gone: nobody is answered any more. */
@@ -987,6 +1001,87 @@ static void test_extended_for_nobody(void **state)
 	harness_expect_error(wait_reply(1), HPZ_OP_LEASE, 3, HPZ_ERR_DRAINED);
 	harness_expect_ok(wait_reply(2), HPZ_OP_DRAIN, 4);
 	assert_true(is_nothing_filling(NULL) && pool->segments[SEGMENT_CLEAN] == 0);
+}
+
+static enum request_outcome ask_resize(
+	uint64_t id, uint32_t kind, uint32_t flags, uint64_t pages, uint64_t bytes, int64_t timeout_ms)
+{
+	const struct hpz_wire_resize wire = {.size = sizeof wire,
+		.kind = kind,
+		.flags = flags,
+		.pages = pages,
+		.bytes = bytes,
+		.timeout_ms = timeout_ms,
+		.pool = "p"};
+
+	return ask(harness_make(&in, HPZ_OP_RESIZE, id, &wire, sizeof wire));
+}
+
+static const struct hpz_wire_resized *expect_resized(const struct message *message, uint64_t id)
+{
+	harness_expect_ok(message, HPZ_OP_RESIZE, id);
+	const struct hpz_wire_resized *resized = HARNESS_PAYLOAD(message);
+	assert_int_equal(message->length, sizeof(struct hpz_wire_head) + sizeof *resized);
+	assert_true(resized->page_size == STORE_PAGE && resized->configured == 12);
+	return resized;
+}
+
+static void test_resize(void **state)
+{
+	harness_put_clean(pool, 4, 1);
+	harness_put_clean(pool, 1, 8);
+	/* Said after the look that has begun it: what was clean and wanted no more is gone. */
+	assert_int_equal(ask_resize(3, HPZ_RESIZE_SHRINK, 0, 4, 0, 0), REQUEST_WAITS);
+	const struct hpz_wire_resized *resized = expect_resized(wait_reply(1), 3);
+	assert_true(resized->before == 12 && resized->target == 8 && resized->total == 8);
+	assert_true(resized->done == 1 && resized->grow + resized->shrink + resized->give_back == 0);
+	assert_int_equal(pool->pages[SEGMENT_CLEAN], 8);
+	/* In bytes, and never above max_pages. */
+	assert_int_equal(ask_resize(4, HPZ_RESIZE_GROW, 0, 0, 5 * STORE_PAGE, 0), REQUEST_REPLIED);
+	assert_non_null(strstr(harness_expect_error(&out, HPZ_OP_RESIZE, 4, HPZ_ERR_TOO_LARGE), "max_pages"));
+	assert_int_equal(ask_resize(5, HPZ_RESIZE_GROW, 0, 0, STORE_PAGE + 1, 0), REQUEST_REPLIED);
+	harness_expect_error(&out, HPZ_OP_RESIZE, 5, HPZ_ERR_INVALID);
+	assert_int_equal(ask_resize(6, HPZ_RESIZE_SHRINK, 0, 9, 0, 0), REQUEST_REPLIED);
+	harness_expect_error(&out, HPZ_OP_RESIZE, 6, HPZ_ERR_INVALID);
+	assert_int_equal(pool->target, 8);
+	assert_int_equal(ask_resize(7, HPZ_RESIZE_GROW, 0, 0, 2 * STORE_PAGE, 0), REQUEST_WAITS);
+	resized = expect_resized(wait_reply(2), 7);
+	assert_true(
+		resized->before == 8 && resized->target == 10 && resized->done == 0 && resized->grow == 2);
+	/* The kernel has nothing: it is waited for, or not so long. */
+	assert_int_equal(ask_resize(8, HPZ_RESIZE_TO, HPZ_RESIZE_WAIT, 10, 0, 1), REQUEST_WAITS);
+	assert_non_null(
+		strstr(harness_expect_error(wait_reply(3), HPZ_OP_RESIZE, 8, HPZ_ERR_TIMEOUT), "2 pages"));
+	assert_int_equal(ask_resize(9, HPZ_RESIZE_TO, HPZ_RESIZE_WAIT, 10, 0, -1), REQUEST_WAITS);
+	harness_put_clean(pool, 2, 1);
+	resized = expect_resized(wait_reply(4), 9);
+	assert_true(resized->done == 1 && resized->total == 10 && resized->target == 10);
+}
+
+/* Below what is leased: what is clean goes at once, the rest is remembered, whoever asked. */
+static void test_resize_below_leased(void **state)
+{
+	harness_put_clean(pool, 4, 1);
+	harness_put_clean(pool, 1, 8);
+	harness_release();
+	assert_int_equal(ask(harness_make_lease(&in, 3, 8, 0)), REQUEST_REPLIED);
+	expect_leased(&out, 3, 8);
+	assert_int_equal(ask_resize(4, HPZ_RESIZE_TO, 0, 2, 0, 0), REQUEST_WAITS);
+	const struct hpz_wire_resized *resized = expect_resized(wait_reply(1), 4);
+	assert_true(
+		resized->target == 2 && resized->done == 0 && resized->shrink == 6 && resized->total == 8);
+	assert_int_equal(ask_resize(5, HPZ_RESIZE_TO, HPZ_RESIZE_WAIT, 2, 0, -1), REQUEST_WAITS);
+	harness_run_ms(20);
+	assert_int_equal(sent.count, 1);
+	request_cancel_session(&harness.requests, SESSION(1));
+	assert_int_equal(pool->target, 2);
+}
+
+static void test_resize_drained(void **state)
+{
+	pool->is_draining = true;
+	assert_int_equal(ask_resize(3, HPZ_RESIZE_TO, 0, 2, 0, 0), REQUEST_REPLIED);
+	harness_expect_error(&out, HPZ_OP_RESIZE, 3, HPZ_ERR_DRAINED);
 }
 
 static void test_lease_in_several(void **state)
@@ -1695,6 +1790,7 @@ int main(int argc, char **argv)
 		TEST(test_wait),
 		TEST(test_drain),
 		TEST(test_cancel),
+		TEST(test_resize_nothing),
 		TEST_POOL(test_lease),
 		TEST_POOL(test_lease_errors),
 		TEST_POOL(test_lease_of_what_vanished),
@@ -1716,6 +1812,9 @@ int main(int argc, char **argv)
 		TEST_POOL(test_bulk_waits),
 		TEST_POOL(test_bulk_of_what_vanished),
 		TEST_POOL(test_bulk_quota),
+		TEST_POOL(test_resize),
+		TEST_POOL(test_resize_below_leased),
+		TEST_POOL(test_resize_drained),
 		TEST_POOL(test_plan),
 		TEST_POOL(test_passed),
 		TEST_NODES(test_cells),

@@ -21,7 +21,7 @@ static struct demand *new_demand(const struct config_pool *pool)
 	struct demand_rules rules;
 
 	assert_non_null(demand);
-	wants_get_rules(pool, &rules);
+	wants_get_rules(pool, pool->pages, &rules);
 	demand_init(demand, &rules, 0);
 	return demand;
 }
@@ -30,7 +30,7 @@ static uint64_t count(const struct config_pool *pool, const struct demand *deman
 {
 	struct demand_class classes[WANTS_MAX];
 	uint64_t found = 0, sum = 0;
-	size_t classes_count = wants_list(pool, demand, classes);
+	size_t classes_count = wants_list(pool, pool->pages, demand, classes);
 
 	for (size_t i = 0; i < classes_count; i++) {
 		assert_true(i == 0 || classes[i].segment_pages < classes[i - 1].segment_pages);
@@ -75,11 +75,11 @@ static void test_rules(void **state)
 	const struct config_pool pool = make_pool("64M*2"), empty = {.page_size = (uint64_t)1 << 30};
 	struct demand_rules rules;
 
-	wants_get_rules(&pool, &rules);
+	wants_get_rules(&pool, pool.pages, &rules);
 	assert_int_equal(rules.fixed_count, 0);
 	assert_int_equal(rules.share_percent, 80);
 	assert_int_equal(rules.half_life_ns, 86400 * NS_PER_S);
-	wants_get_rules(&empty, &rules);
+	wants_get_rules(&empty, empty.pages, &rules);
 	assert_int_equal(rules.half_life_ns, NS_PER_S);
 	assert_int_equal(rules.piece_pages, 1);
 }
