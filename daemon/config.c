@@ -248,6 +248,32 @@ static int parse_max_pages(const struct config_key *key, const char *text, const
 	return 0;
 }
 
+static int parse_min_pages(const struct config_key *key, const char *text, const struct config_pool *pool,
+	void *ret_value, char why[WHY_MAX])
+{
+	uint64_t pages;
+	int r = parse_pages(key, text, pool, &pages, why);
+
+	if (r < 0)
+		return r;
+	if (pages > pool->pages)
+		return refuse(why, "%llu pages, more than the %llu of `pages`", (unsigned long long)pages,
+			(unsigned long long)pool->pages);
+	*(uint64_t *)ret_value = pages;
+	return 0;
+}
+
+static int parse_give_back(const struct config_key *key, const char *text, const struct config_pool *pool,
+	void *ret_value, char why[WHY_MAX])
+{
+	bool is_pressure = strcmp(text, "pressure") == 0;
+
+	if (!is_pressure && strcmp(text, "no") != 0)
+		return refuse(why, "is none of no, pressure");
+	*(enum config_give_back *)ret_value = is_pressure ? CONFIG_GIVE_BACK_PRESSURE : CONFIG_GIVE_BACK_NO;
+	return 0;
+}
+
 static int parse_count(const char *text, uint64_t *ret_count, char why[WHY_MAX])
 {
 	uint64_t count = CONFIG_COUNT_REST;
@@ -694,6 +720,11 @@ static const struct config_key config_keys[] = {
 		DEFAULT("auto"), "hugetlbfs mount point; auto: hpzd mounts one"},
 	{"pool", "raise", parse_bool, MEMBER(config_pool, raise), 0, DEFAULT("yes"),
 		"whether hpzd may raise nr_hugepages to get the pages"},
+	{"pool", "give_back", parse_give_back, MEMBER(config_pool, give_back), 0, DEFAULT("no"),
+		"pressure: while others wait for memory, give up what nr_hugepages was raised by, in steps; "
+		"no"},
+	{"pool", "min_pages", parse_min_pages, MEMBER(config_pool, min_pages), 0, DEFAULT("0"),
+		"the least that give_back leaves, in pages or as a size"},
 	{"pool", "reuse", parse_reuse, MEMBER(config_pool, reuse), 0, DEFAULT("proven"),
 		"when returned memory is handed out again: proven, weak or never"},
 	{"pool", "verify", parse_verify, MEMBER(config_pool, verify), 0, DEFAULT("off"),

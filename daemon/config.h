@@ -29,6 +29,12 @@ enum config_reuse {
 	CONFIG_REUSE_NEVER,  /* it is unlinked, and the kernel zeroes the pages */
 };
 
+/* When a pool gets smaller by itself. */
+enum config_give_back {
+	CONFIG_GIVE_BACK_NO,
+	CONFIG_GIVE_BACK_PRESSURE, /* while others wait for memory */
+};
+
 /* How much of a clean segment is read again before it is handed out. */
 enum config_verify {
 	CONFIG_VERIFY_OFF,
@@ -50,7 +56,9 @@ struct config_pool {
 	uint64_t pages;     /* target, may be 0; written as a bare number of pages or as a size with a unit */
 	uint64_t max_pages; /* default: pages */
 	char mount[192];    /* "auto" or an absolute path without a slash at its end */
-	bool raise;         /* may raise nr_hugepages; default yes */
+	uint64_t min_pages; /* never less than that by itself */
+	enum config_give_back give_back;
+	bool raise; /* may raise nr_hugepages; default yes */
 	enum config_reuse reuse;
 	enum config_verify verify;
 	struct config_stock stock[CONFIG_STOCK_MAX]; /* as written, no size twice; none: `mixed` or `auto` */

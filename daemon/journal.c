@@ -39,7 +39,7 @@ _Static_assert(sizeof(struct journal_state) == 24, "on disk, may grow");
 _Static_assert(sizeof(struct journal_owner) == 48, "on disk, may grow");
 _Static_assert(sizeof(struct journal_end) == 16, "on disk, may grow");
 _Static_assert(sizeof(struct journal_raise) == 56, "on disk, may grow");
-_Static_assert(sizeof(struct journal_resize) == 40, "on disk, may grow");
+_Static_assert(sizeof(struct journal_resize) == 48, "on disk, may grow");
 _Static_assert(sizeof(struct journal_demote) == 88, "on disk, may grow");
 _Static_assert(sizeof(struct journal_range) == 24, "on disk, may grow");
 _Static_assert(sizeof(struct journal_facts) == 40, "on disk, may grow");

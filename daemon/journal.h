@@ -128,6 +128,7 @@ struct journal_resize {
 	uint64_t pages;
 	uint32_t is_resized; /* 0: as configured again */
 	uint32_t reserved;
+	uint64_t withheld; /* pages, because others wait for memory */
 };
 
 /*

@@ -372,3 +372,39 @@ uint64_t policy_get_retry_ms(unsigned attempt)
 	size_t last = sizeof ladder / sizeof *ladder - 1;
 	return ladder[attempt < last ? attempt : last];
 }
+
+uint64_t policy_get_pressure_step(uint64_t pages)
+{
+	return MAX(pages / 16, 1u);
+}
+
+enum policy_pressure_step policy_judge_pressure(
+	struct policy_pressure *pressure, double percent, bool has_given, uint64_t now_ns)
+{
+	uint64_t quiet_ns = (POLICY_PRESSURE_QUIET_S * NS_PER_S) << pressure->doublings;
+	if (percent > POLICY_PRESSURE_HIGH_PERCENT) {
+		/* What we took back just now was not ours to take. */
+		if (pressure->taken_ns > 0 && now_ns - pressure->taken_ns < quiet_ns &&
+			pressure->doublings < 5)
+			pressure->doublings++;
+		pressure->taken_ns = pressure->quiet_ns = 0;
+		pressure->step_ns = now_ns;
+		return POLICY_PRESSURE_GIVE;
+	}
+	if (percent >= POLICY_PRESSURE_LOW_PERCENT) {
+		pressure->quiet_ns = 0;
+		return POLICY_PRESSURE_KEEP;
+	}
+	if (pressure->quiet_ns == 0)
+		pressure->quiet_ns = now_ns;
+	if (!has_given) {
+		if (now_ns - MAX(pressure->quiet_ns, pressure->taken_ns) >= quiet_ns)
+			pressure->doublings = 0;
+		return POLICY_PRESSURE_KEEP;
+	}
+	if (now_ns - pressure->quiet_ns < quiet_ns ||
+		now_ns - pressure->step_ns < POLICY_PRESSURE_TAKE_S * NS_PER_S)
+		return POLICY_PRESSURE_KEEP;
+	pressure->taken_ns = pressure->step_ns = now_ns;
+	return POLICY_PRESSURE_TAKE;
+}

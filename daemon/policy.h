@@ -102,6 +102,31 @@ struct policy_plan {
 /* What to do now to come nearer to the stock. Called after every batch of events. */
 void policy_plan(const struct policy_input *input, struct policy_plan *ret_plan);
 
+/* What a pool does about others' wait for memory; zero at first. */
+struct policy_pressure {
+	uint64_t quiet_ns;  /* since when nobody waits; 0: somebody does */
+	uint64_t step_ns;   /* of the last step; 0: none yet */
+	uint64_t taken_ns;  /* of the last step that took memory back */
+	unsigned doublings; /* of the time it has to be quiet: taking it back brought the pressure back */
+};
+
+enum policy_pressure_step {
+	POLICY_PRESSURE_KEEP,
+	POLICY_PRESSURE_GIVE, /* one step smaller */
+	POLICY_PRESSURE_TAKE, /* one step larger again */
+};
+
+#define POLICY_PRESSURE_HIGH_PERCENT 10 /* of the time somebody waits: that is felt */
+#define POLICY_PRESSURE_LOW_PERCENT  1
+#define POLICY_PRESSURE_QUIET_S      60 /* it is over; at most 32 times as long */
+#define POLICY_PRESSURE_TAKE_S       10 /* between two steps back */
+
+/* After each look at the pressure. `has_given`: there is something to take back. */
+enum policy_pressure_step policy_judge_pressure(
+	struct policy_pressure *pressure, double percent, bool has_given, uint64_t now_ns);
+/* Pages of a step, for a pool of so many. */
+uint64_t policy_get_pressure_step(uint64_t pages);
+
 /*
  * What a hole in a dirty segment may be filled with: usable pages as policy_plan counts them.
  */

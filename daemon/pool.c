@@ -528,7 +528,7 @@ void pool_set_size(struct pool *pool, const struct pool_size *size)
 	struct demand_rules rules;
 	pool->size = *size;
 	pool->target = size->is_resized ? MIN(size->pages, pool->config.max_pages) : pool->config.pages;
-	pool->target -= MIN(pool->target, size->demoting);
+	pool->target -= MIN(pool->target, size->withheld + size->demoting);
 	wants_get_rules(&pool->config, pool->target, &rules);
 	demand_set_rules(&pool->demand, &rules);
 	demand_plan(&pool->demand, clock_get_ns(CLOCK_BOOTTIME));
@@ -540,6 +540,8 @@ void pool_set_config(struct pool *pool, const struct config_pool *config)
 {
 	struct pool_size size = pool->size;
 	size.is_resized = size.is_resized && pool->config.pages == config->pages;
+	if (pool->config.pages != config->pages || config->give_back == CONFIG_GIVE_BACK_NO)
+		size.withheld = 0;
 	pool->config = *config;
 	pool->is_past_known = false;
 	pool_set_size(pool, &size);

@@ -100,6 +100,7 @@ struct pool_segment {
 struct pool_size {
 	bool is_resized;
 	uint64_t pages;    /* if so; instead of the configuration's */
+	uint64_t withheld; /* less so many: others wait for memory */
 	uint64_t demoting; /* less so many, which are about to become smaller pages */
 };
 
@@ -165,6 +166,7 @@ struct pool {
 	uint64_t known_nr, nr_expected;
 	void *demotion;   /* demote's: under way; NULL: none */
 	uint64_t demoted; /* pages, since start */
+	struct policy_pressure pressure;
 
 	struct policy_plan plan; /* the last one, for status */
 	char message[512];       /* what is missing, for people */

@@ -822,6 +822,11 @@ static void set_message(struct reconcile *reconcile, struct pool *pool)
 	size_t used = strlen(pool->message);
 	if (nr_explain(pool, text, sizeof text))
 		snprintf(pool->message + used, sizeof pool->message - used, "%s%s", used ? "; " : "", text);
+	used = strlen(pool->message);
+	if (pool->size.withheld > 0)
+		snprintf(pool->message + used, sizeof pool->message - used,
+			"%s%" PRIu64 " pages are given up because others wait for memory (give_back)",
+			used ? "; " : "", pool->size.withheld);
 }
 
 static struct pool_segment *find_suspect(struct pool *pool)
@@ -914,6 +919,13 @@ static void look_at_pool(struct reconcile *reconcile, struct pool *pool)
 		want_tick(reconcile, TICK_MS);
 }
 
+/* The array may be another one, or a configuration. */
+static void tell_relief(struct reconcile *reconcile)
+{
+	bool is_real = !reconcile->work.is_simulated && !reconcile->is_stopping;
+	relief_set_pools(&reconcile->relief, reconcile->pools, is_real ? reconcile->pool_count : 0);
+}
+
 static void look(struct reconcile *reconcile)
 {
 	/* What the look itself changes is looked at again, but never without end. */
@@ -925,6 +937,7 @@ static void look(struct reconcile *reconcile)
 	}
 	if (reconcile->is_marked)
 		want_tick(reconcile, 1);
+	tell_relief(reconcile);
 	uint64_t live_bytes = lease_get_journal_bytes(reconcile->leases) +
 			      orphan_get_journal_bytes(handoff_get_orphans(reconcile->handoff));
 	for (size_t i = 0; i < reconcile->pool_count; i++)
@@ -1033,6 +1046,7 @@ void reconcile_init(struct reconcile *reconcile, uv_loop_t *loop, const struct h
 	};
 	work_init(&reconcile->work, loop, host, crew, &(struct work_callbacks){on_work, reconcile});
 	nr_init(&reconcile->nr, loop, host, on_nr, reconcile);
+	relief_init(&reconcile->relief, &reconcile->nr, on_nr, reconcile);
 	list_init(&reconcile->watches);
 	int r = sentry_init(loop, on_opened, reconcile, &reconcile->sentry);
 	if (r < 0)
@@ -1049,6 +1063,7 @@ int reconcile_add_pool(struct reconcile *reconcile, struct pool *pool)
 		return -ENOMEM;
 	reconcile->pools = pools;
 	pools[reconcile->pool_count++] = pool;
+	tell_relief(reconcile);
 	pool->owner = &reconcile->work;
 	if (reconcile->sentry)
 		sentry_add_pool(reconcile->sentry, pool);
@@ -1072,6 +1087,7 @@ void reconcile_remove_pool(struct reconcile *reconcile, struct pool *pool)
 		memmove(&reconcile->pools[i], &reconcile->pools[i + 1],
 			(reconcile->pool_count - i - 1) * sizeof *reconcile->pools);
 		reconcile->pool_count--;
+		tell_relief(reconcile);
 		return;
 	}
 }
@@ -1111,6 +1127,7 @@ void reconcile_stop(struct reconcile *reconcile)
 	work_stop(&reconcile->work);
 	if (reconcile->sentry)
 		sentry_close(reconcile->sentry);
+	relief_close(&reconcile->relief);
 	uv_close((uv_handle_t *)&reconcile->prepare, NULL);
 	uv_close((uv_handle_t *)&reconcile->tick, NULL);
 	LIST_FOR_EACH_SAFE (pos, &reconcile->watches) {

@@ -8,7 +8,7 @@
 #define HPZ_RECONCILE_H
 
 #include "handoff.h"
-#include "demote.h"
+#include "relief.h"
 #include "sentry.h"
 #include "work.h"
 
@@ -28,6 +28,7 @@ struct reconcile {
 	struct crew *crew;
 	struct work work; /* what it starts */
 	struct nr nr;     /* and how it gets pages from the kernel */
+	struct relief relief;
 	struct prover *prover;
 	struct handoff *handoff;
 	struct lease_table *leases;

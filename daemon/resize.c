@@ -46,27 +46,45 @@ int resize_write(struct journal *journal, const struct pool *pool)
 		.configured = pool->config.pages,
 		.pages = pool->size.pages,
 		.is_resized = pool->size.is_resized,
+		.withheld = pool->size.withheld,
 	};
 	return journal_append(journal, JOURNAL_RESIZE, &record, sizeof record, NULL, 0);
 }
 
-int resize_set(struct nr *nr, struct pool *pool, uint64_t pages)
+/* Journal first; what is less then is owed. */
+static int change(struct nr *nr, struct pool *pool, const struct pool_size *size)
 {
 	const struct pool_size before = pool->size;
-	uint64_t base = resize_get_base(pool);
-	pool->size.is_resized = pages != pool->config.pages;
-	pool->size.pages = pages;
+	uint64_t target = pool->target;
+	pool->size = *size;
 	int r = resize_write(nr->journal, pool);
 	if (r < 0) {
 		pool->size = before;
 		return r;
 	}
-	pool_set_size(pool, &pool->size);
-	nr_owe(nr, pool, (int64_t)(base - pages));
-	pool->raise_retry_ns = 0; /* somebody asks for it now */
-	log_info("pool %s: resized from %" PRIu64 " to %" PRIu64 " pages%s", pool->name, base, pages,
-		pool->size.is_resized ? "" : ", as configured");
+	pool_set_size(pool, size);
+	nr_owe(nr, pool, (int64_t)(target - pool->target));
+	pool->raise_retry_ns = 0; /* somebody wants it now */
 	return 0;
+}
+
+int resize_set(struct nr *nr, struct pool *pool, uint64_t pages)
+{
+	uint64_t before = resize_get_base(pool);
+	const struct pool_size next = {
+		.is_resized = pages != pool->config.pages, .pages = pages, .demoting = pool->size.demoting};
+	int r = change(nr, pool, &next);
+	if (r == 0)
+		log_info("pool %s: resized from %" PRIu64 " to %" PRIu64 " pages%s", pool->name, before,
+			pages, next.is_resized ? "" : ", as configured");
+	return r;
+}
+
+int resize_withhold(struct nr *nr, struct pool *pool, uint64_t pages)
+{
+	struct pool_size next = pool->size;
+	next.withheld = pages;
+	return change(nr, pool, &next);
 }
 
 /* Pages that what is being filled or mended lacks. What is lent gets its own when it is back. */
@@ -99,6 +117,9 @@ void resize_read_record(struct pool *pool, enum journal_type type, const void *p
 		record->page_size != pool->config.page_size)
 		return;
 	/* Whoever wrote another number into the configuration since wants that one. */
-	bool is_resized = record->is_resized && record->configured == pool->config.pages;
-	pool_set_size(pool, &(struct pool_size){.is_resized = is_resized, .pages = record->pages});
+	bool is_valid = record->configured == pool->config.pages;
+	bool may_withhold = is_valid && pool->config.give_back == CONFIG_GIVE_BACK_PRESSURE;
+	pool_set_size(pool, &(struct pool_size){.is_resized = is_valid && record->is_resized,
+				    .pages = record->pages,
+				    .withheld = may_withhold ? record->withheld : 0});
 }

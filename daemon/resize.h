@@ -27,6 +27,9 @@ int resize_find_target(const struct pool *pool, const struct resize_order *order
 /* Journal first. 0 or negative errno, then nothing has changed. */
 int resize_set(struct nr *nr, struct pool *pool, uint64_t pages);
 
+/* So many pages are withheld from it from now on. The same. */
+int resize_withhold(struct nr *nr, struct pool *pool, uint64_t pages);
+
 /* What is still to be done, in pages. */
 struct resize_left {
 	uint64_t grow;      /* of the stock, not there or not clean */

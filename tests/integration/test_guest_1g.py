@@ -18,6 +18,8 @@ say() { echo "TEST $*"; }
 expect() { case $2 in *"$1"*) ;; *) say "FAILED: wanted $1 in: $2"; tail -n 30 /run/log; poweroff -f;; esac; }
 mkdir /run/1G
 mount -t hugetlbfs -o pagesize=1G,mode=0711 huge /run/1G || say "FAILED: no pages of 1 GiB"
+mkdir /run/2M
+mount -t hugetlbfs -o pagesize=2M,mode=0711 huge /run/2M || say "FAILED: no pages of 2 MiB"
 cat > /run/hpzd.conf <<END
 [hpzd]
 socket = /run/hpzd.sock
@@ -29,6 +31,13 @@ pages = 2
 mount = /run/1G
 raise = no
 stock = 1G*2
+[pool small]
+page_size = 2M
+node = 0
+pages = 0
+max_pages = 400
+mount = /run/2M
+raise = no
 END
 export HPZ_SOCKET=/run/hpzd.sock
 start() {
@@ -91,6 +100,25 @@ clean
 expect '"clean":2' "$(hpzctl status --json)"
 say refused
 expect 1 "$(hpzctl lease 3G --path >/dev/null 2>&1; echo $?)"
+say one becomes small ones, while the other is leased
+(printf "$soil"; sleep 12; echo 'verify 7') | hold --size 1073741824 --timeout 60000 > /run/held &
+holder=$!
+until grep -q '"equal":true' /run/held; do sleep 0.1; done
+expect '"demoted":1' "$(hpzctl demote one 1 --json)"
+expect 75 "$(hpzctl demote one 1 >/dev/null 2>&1; echo $?)"
+expect 1 "$(cat /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages)"
+expect 512 "$(cat /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages)"
+kill -9 $daemon
+wait $daemon 2>/dev/null
+start
+clean_small() { hpzctl wait --pool small --timeout 120 >/dev/null 2>&1 || say "FAILED: $(hpzctl status --json)"; }
+clean_small
+expect '"target":400' "$(hpzctl status --json)"
+all_equal "$(printf "$soil" | hold --size 419430400 --page-size 2097152 --timeout 60000)" 2
+wait $holder
+all_equal "$(cat /run/held)" 3
+clean
+expect '"target":1,' "$(hpzctl status --json)"
 say "PASSED $(hpzctl status --json)"
 """
 

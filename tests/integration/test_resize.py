@@ -5,7 +5,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "lib"))
 from hpztest import host  # noqa: E402
-from hpztest.case import HpzTest, main  # noqa: E402
+from hpztest.case import HpzTest, PageEater, main  # noqa: E402
 from hpztest.client import Hold, get_pool, hpzctl, hpzctl_json, wait_until  # noqa: E402
 from hpztest.fault import Fault  # noqa: E402
 
@@ -171,6 +171,8 @@ class ResizedByTheDead(HpzTest):
 
     def test_cannot_be_written(self):
         """It is said and tried again; meanwhile the rest works."""
+        eater = PageEater(self.kernel.get_free())
+        self.addCleanup(eater.end)
         self.fault.set("write nr_hugepages hpzd 1- EACCES")
         self.assertEqual(hpzctl_json("resize", "two", "+8pages")["done"], False)
         wait_until("it is said", lambda: get_pool()["message"])
@@ -178,6 +180,7 @@ class ResizedByTheDead(HpzTest):
             self.assertTrue(holder.call("check-zero")["equal"])
         self.fault.clear()
         hpzctl("resize", "two", "40pages", "--wait", "--timeout", 60)  # asked again, it does not wait any more
+        self.wait_idle()
         self.assertEqual(get_pool()["total"], 40)
 
 

@@ -390,9 +390,9 @@ static const struct {
 	{"[hpzd]\nsockte = /a\n", "2: unknown key `sockte` in [hpzd], did you mean `socket`?"},
 	{"[hpzd]\nloglevel = info\n", "2: unknown key `loglevel` in [hpzd], did you mean `log_level`?"},
 	{"[pool a]\npagesize = 2M\n", "2: unknown key `pagesize` in [pool], did you mean `page_size`?"},
-	{"[pool a]\nmethod = stosb\n",
-		"2: unknown key `method` in [pool], which has page_size, node, pages, "
-		"max_pages, mount, raise, reuse, verify, stock, stock_share, stock_half_life"},
+	{"[pool a]\nmethod = stosb\n", "2: unknown key `method` in [pool], which has page_size, node, pages, "
+				       "max_pages, mount, raise, give_back, min_pages, reuse, verify, stock, "
+				       "stock_share, stock_half_life"},
 	{"[clear]\nratio = 1G\n", "2: unknown key `ratio` in [clear], did you mean `rate`?"},
 	{"[clear]\nstock = 1G\n",
 		"2: unknown key `stock` in [clear], which has method, enabled, workers, cpus, "

@@ -879,12 +879,66 @@ static void test_comes_to_stock(void **state)
 	}
 }
 
+/* ---- others wait for memory ---- */
+
+static void test_pressure(void **state)
+{
+	/* clang-format off */
+	static const struct {
+		uint64_t at_s;
+		double percent;
+		bool has_given;
+		enum policy_pressure_step step;
+	} looks[] = {
+		{2, 0, false, POLICY_PRESSURE_KEEP},
+		{4, 10, false, POLICY_PRESSURE_KEEP},
+		{6, 11, false, POLICY_PRESSURE_GIVE},
+		{8, 90, true, POLICY_PRESSURE_GIVE},
+		{10, 5, true, POLICY_PRESSURE_KEEP},  /* neither nor */
+		{12, 0, true, POLICY_PRESSURE_KEEP},  /* quiet from now on */
+		{71, 0, true, POLICY_PRESSURE_KEEP},
+		{72, 0.5, true, POLICY_PRESSURE_TAKE},
+		{74, 0, true, POLICY_PRESSURE_KEEP},
+		{82, 0, true, POLICY_PRESSURE_TAKE},
+		{84, 50, true, POLICY_PRESSURE_GIVE}, /* because of that: twice as long now */
+		{86, 0, true, POLICY_PRESSURE_KEEP},
+		{146, 0, true, POLICY_PRESSURE_KEEP},
+		{206, 0, true, POLICY_PRESSURE_TAKE},
+		{208, 1, true, POLICY_PRESSURE_KEEP}, /* the time begins again */
+		{210, 0, true, POLICY_PRESSURE_KEEP},
+		{328, 0, true, POLICY_PRESSURE_KEEP},
+		{330, 0, true, POLICY_PRESSURE_TAKE},
+		{332, 0, false, POLICY_PRESSURE_KEEP}, /* all is back */
+		{334, 20, false, POLICY_PRESSURE_GIVE}, /* and this came of it, too: four times */
+		{336, 0, true, POLICY_PRESSURE_KEEP},
+		{575, 0, true, POLICY_PRESSURE_KEEP},
+		{576, 0, true, POLICY_PRESSURE_TAKE},
+		{900, 0, false, POLICY_PRESSURE_KEEP},
+		{902, 20, false, POLICY_PRESSURE_GIVE}, /* long after: a minute will do again */
+		{904, 0, true, POLICY_PRESSURE_KEEP},
+		{964, 0, true, POLICY_PRESSURE_TAKE},
+	};
+	/* clang-format on */
+	struct policy_pressure pressure = {0};
+
+	for (size_t i = 0; i < ARRAY_SIZE(looks); i++) {
+		enum policy_pressure_step step = policy_judge_pressure(
+			&pressure, looks[i].percent, looks[i].has_given, looks[i].at_s * NS_PER_S);
+		if (step != looks[i].step)
+			fail_msg("after %" PRIu64 " s: %d", looks[i].at_s, step);
+	}
+	assert_int_equal(policy_get_pressure_step(0), 1);
+	assert_int_equal(policy_get_pressure_step(15), 1);
+	assert_int_equal(policy_get_pressure_step(512), 32);
+}
+
 int main(int argc, char **argv)
 {
 	arg_count = argc;
 	args = argv;
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_plan),
+		cmocka_unit_test(test_pressure),
 		cmocka_unit_test(test_plan_overflow),
 		cmocka_unit_test(test_level),
 		cmocka_unit_test(test_watermarks),
