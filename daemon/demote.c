@@ -268,6 +268,8 @@ static bool has_discards(const struct policy_plan *plan)
 
 void demote_step(struct nr *nr, struct pool *pool, struct pool *const *pools, size_t pool_count)
 {
+	if (pool->size.demoting > 0 && pool->is_draining && !pool->demotion)
+		give_up(pool);
 	if (pool->size.demoting == 0 || pool->is_raising || pool->fill_jobs > 0 || pool->clear_jobs > 0 ||
 		has_discards(&pool->plan)) /* and the next look sees their pages free */
 		return;

@@ -907,8 +907,7 @@ static void look_at_pool(struct reconcile *reconcile, struct pool *pool)
 		prepare_calibration(pool);
 		start_clears(reconcile, pool);
 		apply_plan(reconcile, pool, may_create);
-		if (!pool->is_draining)
-			demote_step(&reconcile->nr, pool, reconcile->pools, reconcile->pool_count);
+		demote_step(&reconcile->nr, pool, reconcile->pools, reconcile->pool_count);
 		if (reconcile_is_idle(pool, reconcile->leases))
 			work_zero_free(&reconcile->work, pool);
 	}

@@ -2424,6 +2424,11 @@ static bool settle_resize(struct requests *requests, struct request *request)
 		answer(request);
 		return true;
 	}
+	if (pool->is_draining) {
+		refuse(requests, &head, HPZ_ERR_DRAINED, "pool %s is drained", pool->name);
+		answer(request);
+		return true;
+	}
 	bool is_done = resize_get_left(pool, &left);
 	if (request->resize.demotes && pool->size.demoting > 0)
 		return false;

@@ -142,10 +142,10 @@ class ResizedByTheDead(HpzTest):
         pool = get_pool()
         return self.kernel.get_nr() - self.nr == pool["raised"] - self.raised
 
-    def run_and_die(self, size, action, target):
+    def run_and_die(self, size, action, target, point="nr_hugepages", call=1):
         self.raised = get_pool()["raised"]
         self.nr = self.kernel.get_nr()
-        self.fault.set(f"write nr_hugepages hpzd 1 {action}")
+        self.fault.set(f"write {point} hpzd {call} {action}")
         hpzctl("resize", "two", size, check=False)
         wait_until("it is dead", lambda: self.service.get_pid() is None)
         self.fault.clear()
@@ -160,6 +160,14 @@ class ResizedByTheDead(HpzTest):
                 self.assertTrue(self.check_books_of_nr(), get_pool())
                 hpzctl("resize", "two", f"{POOL_PAGES}pages", "--wait", "--timeout", 60)
                 self.assertTrue(self.check_books_of_nr(), get_pool())
+
+    def test_remembering(self):
+        """After each record of the journal that a larger pool takes: its size, the intent, what came of it."""
+        for call in (1, 2, 3):
+            with self.subTest(call):
+                self.run_and_die("+8pages", "kill-after", 40, "journal", call)
+                self.assertTrue(self.check_books_of_nr(), get_pool())
+                hpzctl("resize", "two", f"{POOL_PAGES}pages", "--wait", "--timeout", 60)
 
     def test_lowering(self):
         """Dead in between it may keep pages that nobody asked for, but never takes somebody else's."""

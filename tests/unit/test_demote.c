@@ -282,6 +282,12 @@ static void test_splits_none(void **state)
 	step(0);
 	assert_int_equal(large.size.demoting, 0);
 	expect_pools(8, 0, 10, 0);
+	/* Nor of a pool that is drained meanwhile. */
+	assert_int_equal(order(2), 0);
+	large.is_draining = true;
+	step(2);
+	assert_int_equal(large.size.demoting, 0);
+	assert_false(large.is_raising);
 }
 
 /* The kernel does not let us write. */

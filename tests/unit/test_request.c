@@ -1079,9 +1079,11 @@ static void test_resize_below_leased(void **state)
 
 static void test_resize_drained(void **state)
 {
+	assert_int_equal(ask_resize(2, HPZ_RESIZE_TO, HPZ_RESIZE_WAIT, 11, 0, -1), REQUEST_WAITS);
 	pool->is_draining = true;
 	assert_int_equal(ask_resize(3, HPZ_RESIZE_TO, 0, 2, 0, 0), REQUEST_REPLIED);
 	harness_expect_error(&out, HPZ_OP_RESIZE, 3, HPZ_ERR_DRAINED);
+	harness_expect_error(wait_reply(1), HPZ_OP_RESIZE, 2, HPZ_ERR_DRAINED);
 }
 
 static void test_lease_in_several(void **state)
