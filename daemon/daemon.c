@@ -446,7 +446,7 @@ static int apply_config(struct daemon *daemon, const struct config *next)
 	for (size_t i = 0; i < next->pool_count; i++) {
 		struct pool *pool = find_pool(daemon, next->pools[i].name);
 		if (pool) {
-			pool_set_config(pool, &next->pools[i]);
+			resize_set_config(&daemon->reconcile.nr, pool, &next->pools[i]);
 			pool->is_draining = false;
 			pool->raise_retry_ns = 0;
 			continue;

@@ -51,6 +51,7 @@ static void read_raise(const struct nr *nr, struct pool *pool, const struct jour
 	if (record->is_intent && host_get_counters(nr->host, record->node, record->page_size, &now) == 0 &&
 		get_kept(&now) > record->before)
 		pool->raised += MIN(get_kept(&now) - record->before, (uint64_t)record->delta);
+	pool->give_back = MIN(pool->give_back, pool->raised);
 }
 
 void nr_read_record(struct nr *nr, struct pool *const *pools, size_t pool_count, enum journal_type type,
@@ -180,8 +181,10 @@ int nr_change(struct nr *nr, struct pool *pool, int64_t pages)
 void nr_owe(struct nr *nr, struct pool *pool, int64_t pages)
 {
 	uint64_t before = pool->give_back;
+	/* What is being asked for just now is ours, too, as far as it comes. */
+	uint64_t coming = pool->is_raising ? (uint64_t)MAX(pool->nr_delta, 0) : 0;
 	if (pages > 0)
-		pool->give_back = MIN(pool->give_back + (uint64_t)pages, pool->raised);
+		pool->give_back = MIN(pool->give_back + (uint64_t)pages, pool->raised + coming);
 	else
 		pool->give_back -= MIN(pool->give_back, (uint64_t)-pages);
 	if (pool->give_back != before)

@@ -80,6 +80,18 @@ int resize_set(struct nr *nr, struct pool *pool, uint64_t pages)
 	return r;
 }
 
+void resize_set_config(struct nr *nr, struct pool *pool, const struct config_pool *config)
+{
+	struct pool_size before = pool->size;
+	pool_set_config(pool, config);
+	if (before.withheld > pool->size.withheld)
+		nr_owe(nr, pool, -(int64_t)(before.withheld - pool->size.withheld));
+	if (before.is_resized == pool->size.is_resized && before.withheld == pool->size.withheld)
+		return;
+	if (resize_write(nr->journal, pool) < 0)
+		log_error("journal: pool %s: a restart now would make it another size", pool->name);
+}
+
 int resize_withhold(struct nr *nr, struct pool *pool, uint64_t pages)
 {
 	struct pool_size next = pool->size;

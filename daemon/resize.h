@@ -27,6 +27,12 @@ int resize_find_target(const struct pool *pool, const struct resize_order *order
 /* Journal first. 0 or negative errno, then nothing has changed. */
 int resize_set(struct nr *nr, struct pool *pool, uint64_t pages);
 
+/*
+ * A reload: the configuration as it is now. Where that says another number of pages an order ends, for later
+ * starts, too.
+ */
+void resize_set_config(struct nr *nr, struct pool *pool, const struct config_pool *config);
+
 /* So many pages are withheld from it from now on. The same. */
 int resize_withhold(struct nr *nr, struct pool *pool, uint64_t pages);
 

@@ -188,6 +188,22 @@ static void test_owes(void **state)
 	assert_int_equal(pool.raised, 4);
 }
 
+/* Larger and smaller again before the kernel has answered: what it gives then goes back. */
+static void test_owes_what_comes(void **state)
+{
+	read_kernel();
+	assert_int_equal(nr_change(&nr, &pool, 5), 0);
+	nr_owe(&nr, &pool, 9);
+	assert_int_equal(pool.give_back, 5);
+	read_back();
+	assert_true(pool.raised <= 5 && pool.give_back <= pool.raised);
+	pool.raised = 0;
+	pool.give_back = 5;
+	machine_put("surplus_hugepages", 2); /* and that is less */
+	uv_run(&loop, UV_RUN_DEFAULT);
+	assert_true(pool.give_back == pool.raised && pool.raised <= 5);
+}
+
 /* ---- death ---- */
 
 /* Killed between the intent and what follows; a compaction in the middle keeps the intent. */
@@ -301,6 +317,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_cannot_be_written, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_lowers_what_is_free, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_owes, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_owes_what_comes, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_dies_while_raising, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_dies_while_lowering, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_others, setup, teardown),

@@ -118,8 +118,9 @@ static void test_not_configured(void **state)
 	pass(4, 50);
 	expect(30, 2, 2);
 	config.give_back = CONFIG_GIVE_BACK_NO; /* by a reload: what was given up comes back */
-	pool_set_config(&pool, &config);
+	resize_set_config(&nr, &pool, &config);
 	relief_set_pools(&relief, pools, 1);
+	expect(32, 0, 0);
 	assert_false(uv_is_active((uv_handle_t *)&relief.timer));
 	assert_int_equal(pool.target, 32);
 	pass(20, 50);

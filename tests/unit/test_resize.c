@@ -189,10 +189,12 @@ static void test_outlives(void **state)
 	start_anew();
 	assert_int_equal(pool.target, 30);
 	config.pages = 13;
-	pool_set_config(&pool, &config);
+	resize_set_config(&nr, &pool, &config);
 	assert_int_equal(pool.target, 13);
 	config.pages = 12;
-	pool_set_config(&pool, &config);
+	resize_set_config(&nr, &pool, &config);
+	assert_int_equal(pool.target, 12);
+	start_anew(); /* nor does it come back */
 	assert_int_equal(pool.target, 12);
 }
 
