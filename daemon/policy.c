@@ -309,8 +309,10 @@ static void plan_fills(const struct policy_input *input, struct policy_plan *pla
 		lacking += input->lacking_pages;
 	if (lacking > 0 && input->may_raise && !input->is_raising)
 		add_action(plan, POLICY_RAISE, 1, lacking);
-	/* What a missing segment or somebody who waits needs is not given away. */
-	if (plan->short_pages == 0 && input->waiting_pages == 0 && input->may_lower && !input->is_raising)
+	/* What a missing segment or somebody who waits needs is not given away: only when nothing is to be
+	 * done. */
+	if (plan->action_count == 0 && plan->short_pages == 0 && input->waiting_pages == 0 &&
+		input->may_lower && !input->is_raising)
 		add_action(plan, POLICY_LOWER, 1, MIN(input->give_back_pages, fills.usable));
 }
 
