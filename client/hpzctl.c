@@ -14,6 +14,8 @@ static const struct hpzctl_verb verbs[] = {
 	{"reserve", cmd_reserve, "SIZE", "Keep clean memory for leases to come, for some time."},
 	{"unreserve", cmd_unreserve, "ID", "End a reservation before its time is over."},
 	{"demand", cmd_demand, "", "Show which sizes are asked for, and the stock that would serve them."},
+	{"grow", cmd_grow, "ID SIZE", "Give a lease more memory, in a segment of its own."},
+	{"shrink", cmd_shrink, "ID SIZE", "Take back the end of a lease, which its holder has unmapped."},
 	{"release", cmd_release, "ID...", "End leases. Releasing one that has ended is success."},
 	{"leases", cmd_leases, "",
 		"List the leases, and who still holds the memory of those that have ended."},

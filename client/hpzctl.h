@@ -40,6 +40,8 @@ int cmd_leases(struct hpzctl *ctl, int argc, char **argv);
 int cmd_wait(struct hpzctl *ctl, int argc, char **argv);
 int cmd_check(struct hpzctl *ctl, int argc, char **argv);
 int cmd_drain(struct hpzctl *ctl, int argc, char **argv);
+int cmd_grow(struct hpzctl *ctl, int argc, char **argv);
+int cmd_shrink(struct hpzctl *ctl, int argc, char **argv);
 int cmd_reserve(struct hpzctl *ctl, int argc, char **argv);
 int cmd_unreserve(struct hpzctl *ctl, int argc, char **argv);
 int cmd_plan(struct hpzctl *ctl, int argc, char **argv);

@@ -286,7 +286,7 @@ static bool is_shielded(const struct segment_stat *st)
 static void check_leased_file(struct books_run *run, const struct pool_segment *segment, const char *key,
 	const struct segment_stat *st)
 {
-	const struct lease *lease = lease_find(run->books->reconcile->leases, segment->lease);
+	const struct lease *lease = lease_find_of(run->books->reconcile->leases, segment);
 	if (!lease || lease->state == HPZ_STATE_RETURNING)
 		return; /* STEP_LEASES; its shields go up sooner or later */
 	bool is_private = lease->deliver == HPZ_DELIVER_FD && !(lease->flags & HPZ_LEASE_REOPENABLE) &&
@@ -396,7 +396,9 @@ static void check_lease(struct books_run *run, const struct lease *lease)
 		if (!segment)
 			continue;
 		out++;
-		if (segment->lease != lease->id || segment->index != i || segment->state != SEGMENT_LEASED)
+		uint64_t name = lease->split_from ? lease->split_from : lease->id;
+		if (segment->lease != name || segment->index != lease->first_index + i ||
+			segment->state != SEGMENT_LEASED)
 			add_finding(run, HPZ_FINDING_COUNTS, HPZ_SEVERITY_DIFFERENCE, segment->pool,
 				format_lease(lease->id, key),
 				"lease %" PRIu64 " has segment %" PRIu64
@@ -640,6 +642,20 @@ static bool is_link_of(const struct segment_store *store, const struct lease *le
 	       out.st_ino == leased.ino && out.st_dev == leased.dev;
 }
 
+/* Of what was split off from the lease: a helper takes it down. */
+static bool is_rest_link(const struct books_run *run, const struct lease *lease, const char *text)
+{
+	char *end;
+	unsigned long index = strtoul(text, &end, 10);
+	LIST_FOR_EACH (pos, &run->books->reconcile->leases->leases) {
+		const struct lease *rest = LEASE_OF(pos);
+		if (rest->split_from == lease->id && !*end && index >= rest->first_index &&
+			index - rest->first_index < rest->segment_count)
+			return true;
+	}
+	return false;
+}
+
 static int on_link(const char *text, void *user)
 {
 	struct links *links = user;
@@ -648,6 +664,8 @@ static int on_link(const char *text, void *user)
 		links->found++;
 		return 0;
 	}
+	if (is_rest_link(links->run, links->lease, text))
+		return 0;
 	char key[SEGMENT_NAME_MAX + 32];
 	snprintf(key, sizeof key, "%.*s/%.64s", SEGMENT_TOKEN, links->lease->token, text);
 	struct books_finding *finding = add_finding(links->run, HPZ_FINDING_OUT, HPZ_SEVERITY_DIFFERENCE,

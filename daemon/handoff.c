@@ -187,18 +187,25 @@ static int open_one(const struct handoff *handoff, const struct lease *lease,
 	return steal_fd(&fd);
 }
 
-int handoff_open(struct handoff *handoff, struct lease *lease, bool is_new, int ret_fds[])
+int handoff_open_from(
+	struct handoff *handoff, struct lease *lease, size_t first, size_t first_new, int ret_fds[])
 {
-	for (size_t i = 0; i < lease->segment_count; i++) {
-		int fd = lease->segments[i] ? open_one(handoff, lease, lease->segments[i], is_new) : -ENOENT;
+	for (size_t i = first; i < lease->segment_count; i++) {
+		int fd = lease->segments[i] ? open_one(handoff, lease, lease->segments[i], i >= first_new)
+					    : -ENOENT;
 		if (fd < 0) {
-			while (i-- > 0)
-				close_fd(ret_fds[i]);
+			while (i-- > first)
+				close_fd(ret_fds[i - first]);
 			return fd;
 		}
-		ret_fds[i] = fd;
+		ret_fds[i - first] = fd;
 	}
 	return 0;
+}
+
+int handoff_open(struct handoff *handoff, struct lease *lease, bool is_new, int ret_fds[])
+{
+	return handoff_open_from(handoff, lease, 0, is_new ? 0 : lease->segment_count, ret_fds);
 }
 
 static bool is_on_earlier_store(struct pool_segment *const *segments, size_t index)
@@ -227,7 +234,7 @@ void handoff_drop_token(struct lease *draft, struct pool_segment *const *segment
 {
 	for (size_t i = 0; draft->has_token && i < count; i++) {
 		if (!is_on_earlier_store(segments, i))
-			segment_remove_out(segments[i]->pool->store->out_fd, draft->token, 0);
+			segment_remove_out(segments[i]->pool->store->out_fd, draft->token, 0, 0);
 	}
 	draft->has_token = false;
 }
@@ -263,8 +270,13 @@ static int link_one(
 
 int handoff_link(struct handoff *handoff, struct lease *lease)
 {
+	return handoff_link_from(handoff, lease, 0);
+}
+
+int handoff_link_from(struct handoff *handoff, struct lease *lease, size_t first)
+{
 	int r = 0;
-	for (size_t i = 0; r == 0 && i < lease->segment_count; i++)
+	for (size_t i = first; r == 0 && i < lease->segment_count; i++)
 		r = link_one(handoff, lease, lease->segments[i]);
 	/* Not before: a watch is a reference to the inode, and the check would take it for another name.
 	 * Nobody has been told of the path yet. */
@@ -325,7 +337,7 @@ static int adopt_out(const char token[SEGMENT_TOKEN], ino_t ino, void *user)
 		return 0;
 	}
 	/* Only if it is empty: nobody but us was told of it. */
-	if (segment_remove_out(adoption->store->out_fd, token, 0) < 0)
+	if (segment_remove_out(adoption->store->out_fd, token, 0, 0) < 0)
 		log_warning("%s/hpz-out/%.*s belongs to no lease and is not empty: left alone",
 			adoption->store->path, SEGMENT_TOKEN, token);
 	return 0;
@@ -671,6 +683,7 @@ static void equip(const struct handoff_lease *hl, struct crew_job *job, const st
 		job->wire.facts = *facts;
 	job->wire.max_links = 1;
 	if (hl->lease->has_token) {
+		job->wire.first_link = hl->lease->first_index;
 		job->wire.links = (uint32_t)hl->lease->segment_count;
 		memcpy(job->wire.token, hl->lease->token, sizeof job->wire.token);
 	}
@@ -981,6 +994,23 @@ void handoff_return(struct handoff *handoff, struct lease *lease, const char *wh
 	note_change(handoff);
 }
 
+int handoff_split(struct handoff *handoff, struct lease *lease, struct lease *rest, const char *why)
+{
+	/* What happens to files that are the rest's now is not this lease's concern. */
+	if (rest && lease->deliver == HPZ_DELIVER_PATH && !lease->handoff->job)
+		add_watches(lease->handoff);
+	if (!rest)
+		return 0;
+	log_info("lease %" PRIu64 " (%s) gives back %zu segments as lease %" PRIu64 ": %s", lease->id,
+		lease->label, rest->segment_count, rest->id, why);
+	int r = handoff_watch(handoff, rest, -1);
+	if (r < 0) /* without a watch nothing takes it back before the next start */
+		log_error("lease %" PRIu64 " cannot be taken back before a restart: %s", rest->id,
+			strerror(-r));
+	note_change(handoff);
+	return r;
+}
+
 void handoff_force(struct handoff *handoff, struct lease *lease, const char *why)
 {
 	struct handoff_lease *hl = lease->handoff;
@@ -1132,7 +1162,7 @@ static void trim(struct handoff_lease *hl, struct pool_segment *segment)
 
 void handoff_trim(struct handoff *handoff, struct pool_segment *segment)
 {
-	struct handoff_lease *hl = lease_find(handoff->leases, segment->lease)->handoff;
+	struct handoff_lease *hl = lease_find_of(handoff->leases, segment)->handoff;
 	if (!hl->trimmed) /* else it has its turn behind the others */
 		trim(hl, segment);
 }

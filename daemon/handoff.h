@@ -33,9 +33,14 @@ void handoff_free(struct handoff *handoff);
  * way; or another negative errno; then no descriptor is open.
  */
 int handoff_open(struct handoff *handoff, struct lease *lease, bool is_new, int ret_fds[]);
+/* The same for the segments from `first` on, of which those from `first_new` on are new. */
+int handoff_open_from(
+	struct handoff *handoff, struct lease *lease, size_t first, size_t first_new, int ret_fds[]);
 
 /* Links a fresh path lease under hpz-out/ and watches its files. 0, -EUCLEAN or another negative errno. */
 int handoff_link(struct handoff *handoff, struct lease *lease);
+/* The same for its segments from `first` on. */
+int handoff_link_from(struct handoff *handoff, struct lease *lease, size_t first);
 
 /* A token for a lease not yet granted, of these segments: its directory exists on each of their mounts. */
 int handoff_make_token(struct lease *draft, struct pool_segment *const *segments, size_t count);
@@ -55,6 +60,9 @@ int handoff_adopt_outs(struct handoff *handoff, const struct segment_store *stor
 int handoff_watch(struct handoff *handoff, struct lease *lease, int pidfd);
 /* Another owner process, as the lease says; `pidfd` is borrowed, -1: none. */
 void handoff_set_owner(struct handoff *handoff, struct lease *lease, int pidfd);
+
+/* Part of a lease has become a lease that is returning; NULL: it only has less of its last segment. */
+int handoff_split(struct handoff *handoff, struct lease *lease, struct lease *rest, const char *why);
 
 /* The lease is over: shields, probe, and so on until the memory is back. Answers nothing; see `ended`. */
 void handoff_return(struct handoff *handoff, struct lease *lease, const char *why);

@@ -34,7 +34,7 @@ struct record_head {
 };
 _Static_assert(sizeof(struct record_head) == 56, "on disk");
 _Static_assert(sizeof(struct journal_segment) == 48, "on disk, has no size of its own: for ever");
-_Static_assert(sizeof(struct journal_lease) == 384, "on disk, may grow by 8s: its segments follow at once");
+_Static_assert(sizeof(struct journal_lease) == 400, "on disk, may grow by 8s: its segments follow at once");
 _Static_assert(sizeof(struct journal_state) == 24, "on disk, may grow");
 _Static_assert(sizeof(struct journal_owner) == 48, "on disk, may grow");
 _Static_assert(sizeof(struct journal_end) == 16, "on disk, may grow");

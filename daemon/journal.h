@@ -18,18 +18,19 @@
 #include "util.h"
 
 enum journal_type {
-	JOURNAL_LEASE = 1,    /* journal_lease, followed by `segments` journal_segment */
-	JOURNAL_STATE = 2,    /* journal_state */
-	JOURNAL_OWNER = 3,    /* journal_owner */
-	JOURNAL_END = 4,      /* journal_end: lease is closed and none of its segments is leased any more */
-	JOURNAL_RAISE = 5,    /* journal_raise */
-	JOURNAL_RANGE = 6,    /* journal_range */
-	JOURNAL_FACTS = 7,    /* journal_facts */
-	JOURNAL_WEAK = 8,     /* journal_weak */
-	JOURNAL_ORPHAN = 9,   /* journal_orphan */
-	JOURNAL_DEMAND = 10,  /* journal_demand */
-	JOURNAL_RESIZE = 11,  /* journal_resize */
-	JOURNAL_DEMOTE = 12,  /* journal_demote */
+	JOURNAL_LEASE = 1,   /* journal_lease, followed by `segments` journal_segment; a later one of the same
+				id replaces it, but not its state */
+	JOURNAL_STATE = 2,   /* journal_state */
+	JOURNAL_OWNER = 3,   /* journal_owner */
+	JOURNAL_END = 4,     /* journal_end: lease is closed and none of its segments is leased any more */
+	JOURNAL_RAISE = 5,   /* journal_raise */
+	JOURNAL_RANGE = 6,   /* journal_range */
+	JOURNAL_FACTS = 7,   /* journal_facts */
+	JOURNAL_WEAK = 8,    /* journal_weak */
+	JOURNAL_ORPHAN = 9,  /* journal_orphan */
+	JOURNAL_DEMAND = 10, /* journal_demand */
+	JOURNAL_RESIZE = 11, /* journal_resize */
+	JOURNAL_DEMOTE = 12, /* journal_demote */
 	JOURNAL_RESERVE = 13, /* journal_reserve */
 };
 
@@ -62,6 +63,11 @@ struct journal_lease {
 	char key[128];
 	char token[32]; /* name of the directory under hpz-out, not terminated; zero: none */
 	char comm[16];
+	/* Split off from that lease: names and links of its segments are still that one's, from first_index
+	 * on. 0: its own. */
+	uint64_t split_from;
+	uint32_t first_index;
+	uint32_t firm; /* so many segments it has; what follows is about to be given to it. 0: all */
 };
 
 struct journal_state {

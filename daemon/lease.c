@@ -179,6 +179,16 @@ uint64_t lease_get_given(const struct lease *lease)
 	return bytes;
 }
 
+static struct lease *find_split(const struct lease_table *table, const struct pool_segment *segment);
+
+struct lease *lease_find_of(const struct lease_table *table, const struct pool_segment *segment)
+{
+	struct lease *lease = lease_find(table, segment->lease);
+	if (lease && segment->index < lease->segment_count && lease->segments[segment->index] == segment)
+		return lease;
+	return find_split(table, segment);
+}
+
 /* ---- journal: writing ---- */
 
 static void set_bytes(char *array, size_t capacity, const char *string)
@@ -187,9 +197,9 @@ static void set_bytes(char *array, size_t capacity, const char *string)
 	memcpy(array, string, strnlen(string, capacity));
 }
 
+/* `settled` of the segments are leased by now, the others will be; their pages are in given_pages. */
 static int write_lease(struct journal *journal, const struct lease *lease,
-	struct pool_segment *const *segments, const uint64_t *given_pages, size_t count,
-	unsigned generations_ahead)
+	struct pool_segment *const *segments, const uint64_t *given_pages, size_t count, size_t settled)
 {
 	struct journal_lease record = {
 		.size = sizeof record,
@@ -207,6 +217,9 @@ static int write_lease(struct journal *journal, const struct lease *lease,
 		.file_gid = lease->file_gid,
 		.file_mode = lease->file_mode,
 		.open_timeout_ms = lease->open_timeout_ms,
+		.split_from = lease->split_from,
+		.first_index = lease->first_index,
+		.firm = (uint32_t)lease->firm,
 	};
 	set_bytes(record.label, sizeof record.label, lease->label);
 	set_bytes(record.key, sizeof record.key, lease->key);
@@ -222,9 +235,9 @@ static int write_lease(struct journal *journal, const struct lease *lease,
 			continue; /* back already: its place in the order stays, with page_size 0 */
 		list[i] = (struct journal_segment){
 			.segment = segment->id,
-			.generation = segment->generation + generations_ahead,
+			.generation = segment->generation + (i >= settled),
 			.page_size = segment->pool->config.page_size,
-			.pages = given_pages ? given_pages[i] : segment->given,
+			.pages = i >= settled ? given_pages[i - settled] : segment->given,
 			.length = segment->pages,
 			.node = segment->pool->config.node,
 			.cell = segment->cell,
@@ -262,7 +275,8 @@ void lease_write_all(struct journal *journal, void *user)
 		struct lease *lease = LEASE_OF(pos);
 		if (lease->is_unknown)
 			continue;
-		write_lease(journal, lease, lease->segments, NULL, lease->segment_count, 0);
+		write_lease(
+			journal, lease, lease->segments, NULL, lease->segment_count, lease->segment_count);
 		struct journal_state record = {sizeof record, lease->state, lease->id, lease->was_opened, 0};
 		journal_append(journal, JOURNAL_STATE, &record, sizeof record, NULL, 0);
 	}
@@ -278,8 +292,7 @@ uint64_t lease_get_journal_bytes(const struct lease_table *table)
 static void read_lease(struct lease_table *table, const void *payload, size_t bytes)
 {
 	const struct journal_lease *record = payload;
-	if (bytes < sizeof *record || lease_find(table, record->id) ||
-		record->segments > JOURNAL_SEGMENTS_MAX ||
+	if (bytes < sizeof *record || record->segments > JOURNAL_SEGMENTS_MAX ||
 		bytes - sizeof *record < record->segments * sizeof(struct journal_segment))
 		return;
 	struct lease *lease = calloc(1, sizeof *lease);
@@ -292,9 +305,16 @@ static void read_lease(struct lease_table *table, const void *payload, size_t by
 		free_lease(lease);
 		return;
 	}
+	struct lease *before = lease_find(table, record->id);
 	memcpy(lease->recorded, record + 1, record->segments * sizeof *lease->recorded);
 	lease->id = record->id;
-	lease->state = HPZ_STATE_OFFERED;
+	lease->state = before ? before->state : HPZ_STATE_OFFERED;
+	lease->was_opened = before && before->was_opened;
+	lease->split_from = record->split_from;
+	lease->first_index = record->first_index;
+	lease->firm = record->firm;
+	if (before)
+		forget(table, before);
 	memcpy(lease->label, record->label, sizeof record->label);
 	memcpy(lease->key, record->key, sizeof record->key);
 	memcpy(lease->comm, record->comm, sizeof record->comm);
@@ -442,21 +462,21 @@ static void count_in_demand(const struct lease *lease, struct pool_segment *segm
 		pool_count_lease(segment, segment->given);
 }
 
-static int place(struct lease_table *table, struct lease *lease, struct pool_segment *segment)
+static int place(struct lease_table *table, struct lease *lease, struct pool_segment *segment, uint32_t index)
 {
-	int r = make_room(lease, segment->index);
+	int r = make_room(lease, index);
 	if (r < 0)
 		return r;
-	lease->segments[segment->index] = segment;
+	lease->segments[index] = segment;
 	lease->segments_out++;
 	table->segments_out++;
-	if (lease->recorded && lease->recorded[segment->index].page_size > 0 &&
-		!is_recorded_otherwise(lease, segment)) {
+	if (lease->recorded && lease->recorded[index].page_size > 0 &&
+		lease->recorded[index].segment == segment->id) {
 		/* Its holder may have cut or grown the file: the length it had is what counts. */
-		segment->given = lease->recorded[segment->index].pages;
-		segment->cell = lease->recorded[segment->index].cell;
+		segment->given = lease->recorded[index].pages;
+		segment->cell = lease->recorded[index].cell;
 		count_in_demand(lease, segment);
-		return pool_set_length(segment, lease->recorded[segment->index].length);
+		return pool_set_length(segment, lease->recorded[index].length);
 	}
 	if (lease->is_unknown)
 		lease->asked += segment->given * segment->pool->config.page_size;
@@ -492,13 +512,35 @@ static int adopt_at_its_place(struct lease_table *table, struct lease *lease, st
 {
 	if (!lease)
 		lease = make_unknown(table, segment->lease);
-	return lease ? place(table, lease, segment) : -ENOMEM;
+	return lease ? place(table, lease, segment, segment->index) : -ENOMEM;
+}
+
+/* The lease that was split off from the one in its name, and has it for the journal; NULL. */
+static struct lease *find_split(const struct lease_table *table, const struct pool_segment *segment)
+{
+	LIST_FOR_EACH (pos, &table->leases) {
+		struct lease *lease = LEASE_OF(pos);
+		size_t index = segment->index - lease->first_index;
+		if (lease->split_from == 0 || lease->split_from != segment->lease ||
+			segment->index < lease->first_index || index >= lease->segment_count)
+			continue;
+		if (lease->recorded ? lease->recorded[index].page_size > 0 &&
+					      lease->recorded[index].segment == segment->id
+				    : lease->segments[index] == segment)
+			return lease;
+	}
+	return NULL;
 }
 
 int lease_adopt_segment(struct lease_table *table, struct pool_segment *segment)
 {
 	struct lease *lease = lease_find(table, segment->lease);
-	if (!has_place(lease, segment) || is_recorded_otherwise(lease, segment))
+	bool is_at_home = has_place(lease, segment) && !is_recorded_otherwise(lease, segment);
+	bool is_recorded = is_at_home && lease && !lease->is_unknown;
+	struct lease *split = is_recorded ? NULL : find_split(table, segment);
+	if (split)
+		return place(table, split, segment, segment->index - split->first_index);
+	if (!is_at_home)
 		return add_misfit(table, segment);
 	return adopt_at_its_place(table, lease, segment);
 }
@@ -534,12 +576,84 @@ void lease_adopt_misfits(struct lease_table *table)
 	table->misfit_count = 0;
 }
 
+/* Of the segments from `first` on; not in the table yet. */
+static struct lease *make_rest(const struct lease_table *table, const struct lease *lease, size_t first)
+{
+	size_t count = lease->segment_count - first;
+	struct lease *rest = calloc(1, sizeof *rest);
+	if (!rest)
+		return NULL;
+	*rest = *lease;
+	rest->segments = calloc(count, sizeof *rest->segments);
+	if (!rest->segments) {
+		free(rest);
+		return NULL;
+	}
+	memcpy(rest->segments, lease->segments + first, count * sizeof *rest->segments);
+	list_init(&rest->link);
+	list_init(&rest->hash_link);
+	rest->id = table->next_id;
+	rest->split_from = lease->id;
+	rest->first_index = (uint32_t)first;
+	rest->segment_count = count;
+	rest->segments_out = 0;
+	rest->recorded = NULL;
+	rest->state = HPZ_STATE_RETURNING;
+	rest->key[0] = '\0';
+	rest->pid = 0;
+	rest->pid_start = rest->firm = 0;
+	rest->bound = NULL;
+	rest->handoff = NULL;
+	rest->holder_count = 0;
+	rest->is_recovered = false;
+	rest->asked = 0;
+	for (size_t i = 0; i < count; i++)
+		rest->segments_out += rest->segments[i] != NULL;
+	rest->asked = lease_get_given(rest);
+	return rest;
+}
+
+/* What `rest` has is its own from now on. */
+static void let_go(struct lease_table *table, struct lease *lease, struct lease *rest)
+{
+	lease_take_id(table);
+	lease->segment_count = rest->first_index;
+	lease->segments_out -= rest->segments_out;
+	table->segments_out -= rest->segments_out;
+	insert(table, rest);
+}
+
+/* hpzd died while it grew: its holder has not heard of what it was about to get, which is taken back. */
+static int split_arriving(struct lease_table *table, struct lease *lease)
+{
+	size_t firm = lease->firm;
+	lease->firm = 0;
+	if (firm == 0 || firm >= lease->segment_count)
+		return 0;
+	struct lease *rest = make_rest(table, lease, firm);
+	if (!rest)
+		return -ENOMEM;
+	if (rest->segments_out > 0) {
+		let_go(table, lease, rest);
+		return 0;
+	}
+	free_lease(rest);
+	lease->segment_count = firm;
+	return 0;
+}
+
 int lease_finish_adoption(struct lease_table *table, struct journal *journal)
 {
 	lease_adopt_misfits(table);
+	uint64_t now_us = clock_get_ns(CLOCK_BOOTTIME) / 1000;
+	table->next_id = MAX(table->next_id, now_us);
+	uint64_t first = table->next_id;
+	int r = add_range(table, first, first);
 	LIST_FOR_EACH_SAFE (pos, &table->leases) {
 		struct lease *lease = LEASE_OF(pos);
 		free(steal_pointer(&lease->recorded));
+		if (r == 0)
+			r = split_arriving(table, lease);
 		if (lease->segments_out == 0) {
 			forget(table, lease);
 		} else if (lease->segments_out < lease->segment_count &&
@@ -549,14 +663,11 @@ int lease_finish_adoption(struct lease_table *table, struct journal *journal)
 			change_state(table, lease, HPZ_STATE_RETURNING);
 		}
 	}
-	uint64_t now_us = clock_get_ns(CLOCK_BOOTTIME) / 1000;
-	table->next_id = MAX(table->next_id, now_us);
-	int r = add_range(table, table->next_id, table->next_id);
 	if (r < 0)
 		return r;
 	table->journal = journal;
-	struct journal_range record = {sizeof record, 0, table->next_id, table->next_id};
-	write_or_log(table, table->next_id, JOURNAL_RANGE, &record, sizeof record);
+	struct journal_range record = {sizeof record, 0, first, table->next_id};
+	write_or_log(table, first, JOURNAL_RANGE, &record, sizeof record);
 	return 0;
 }
 
@@ -581,19 +692,20 @@ static void take_back(struct pool_segment **segments, size_t count)
 	}
 }
 
-static int rename_all(
-	struct lease *lease, struct pool_segment **segments, const uint64_t *given_pages, size_t count)
+/* To the places from `first` on. */
+static int rename_all(struct lease *lease, size_t first, struct pool_segment **segments,
+	const uint64_t *given_pages, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
 		segments[i]->lease = lease->id;
-		segments[i]->index = (uint32_t)i;
+		segments[i]->index = (uint32_t)(first + i);
 		segments[i]->given = given_pages[i];
 		int r = pool_set_state(segments[i], SEGMENT_LEASED);
 		if (r < 0) {
 			take_back(segments, i);
 			return r;
 		}
-		lease->segments[i] = segments[i];
+		lease->segments[first + i] = segments[i];
 	}
 	return 0;
 }
@@ -618,14 +730,14 @@ int lease_grant(struct lease_table *table, const struct lease *draft, struct poo
 	lease->granted_boot_ns = clock_get_ns(CLOCK_BOOTTIME);
 	lease->segments = calloc(count, sizeof *segments);
 	lease->segment_count = lease->segments_out = count;
-	int r = lease->segments ? write_lease(table->journal, lease, segments, given_pages, count, 1)
+	int r = lease->segments ? write_lease(table->journal, lease, segments, given_pages, count, 0)
 				: -ENOMEM;
 	if (r < 0) {
 		free_lease(lease);
 		return r;
 	}
 	lease_take_id(table); /* in the journal: never given again, whatever happens */
-	r = rename_all(lease, segments, given_pages, count);
+	r = rename_all(lease, 0, segments, given_pages, count);
 	if (r < 0) {
 		write_end(table, lease->id);
 		free_lease(lease);
@@ -637,6 +749,105 @@ int lease_grant(struct lease_table *table, const struct lease *draft, struct poo
 	table->granted++;
 	*ret_lease = lease;
 	return 0;
+}
+
+/* ---- change ---- */
+
+int lease_append(struct lease_table *table, struct lease *lease, struct pool_segment **segments,
+	const uint64_t *given_pages, size_t count)
+{
+	size_t before = lease->segment_count, after = before + count;
+	if (after > JOURNAL_SEGMENTS_MAX)
+		return -E2BIG;
+	struct pool_segment **list = reallocarray(lease->segments, after, sizeof *list);
+	if (!list)
+		return -ENOMEM;
+	lease->segments = list;
+	memcpy(list + before, segments, count * sizeof *list);
+	lease->firm = before;
+	int r = write_lease(table->journal, lease, list, given_pages, after, before);
+	if (r == 0)
+		r = rename_all(lease, before, segments, given_pages, count);
+	if (r < 0) { /* what the journal says of them then a next hpzd takes back: there is nothing */
+		lease->firm = 0;
+		return r;
+	}
+	lease->segment_count = after;
+	lease->segments_out += count;
+	table->segments_out += count;
+	return 0;
+}
+
+int lease_confirm(struct lease_table *table, struct lease *lease, uint64_t asked)
+{
+	struct lease after = *lease;
+	after.firm = 0;
+	after.asked = asked;
+	int r = write_lease(
+		table->journal, &after, lease->segments, NULL, lease->segment_count, lease->segment_count);
+	if (r < 0)
+		return r;
+	lease->firm = 0;
+	lease->asked = asked;
+	return 0;
+}
+
+/* The rest first: dying in between, the next hpzd finds all of it with the lease, and nothing with the rest.
+ */
+static int write_split(struct lease_table *table, struct lease *lease, size_t kept, uint64_t tail_pages,
+	uint64_t asked, const struct lease *rest)
+{
+	struct lease after = *lease;
+	uint64_t given = lease->segments[kept - 1]->given;
+	int r = rest ? write_lease(table->journal, rest, rest->segments, NULL, rest->segment_count,
+			       rest->segment_count)
+		     : 0;
+	if (r < 0)
+		return r;
+	if (rest)
+		write_state(table, rest);
+	after.firm = 0;
+	after.asked = asked;
+	lease->segments[kept - 1]->given = tail_pages;
+	r = write_lease(table->journal, &after, lease->segments, NULL, kept, kept);
+	if (r == 0)
+		return 0;
+	lease->segments[kept - 1]->given = given;
+	if (rest)
+		write_end(table, rest->id);
+	return r;
+}
+
+int lease_split(struct lease_table *table, struct lease *lease, size_t kept, uint64_t tail_pages,
+	uint64_t asked, struct lease **ret_rest)
+{
+	bool has_rest = kept < lease->segment_count;
+	struct lease *rest = has_rest ? make_rest(table, lease, kept) : NULL;
+	if (has_rest && !rest)
+		return -ENOMEM;
+	int r = write_split(table, lease, kept, tail_pages, asked, rest);
+	if (r < 0) {
+		if (rest) {
+			lease_take_id(table); /* in the journal: never given again */
+			free_lease(rest);
+		}
+		return r;
+	}
+	lease->asked = asked;
+	lease->firm = 0;
+	if (rest)
+		let_go(table, lease, rest);
+	*ret_rest = rest;
+	return 0;
+}
+
+bool lease_has_rest(const struct lease_table *table, const struct lease *lease)
+{
+	LIST_FOR_EACH (pos, &table->leases) {
+		if (LEASE_OF(pos)->split_from == lease->id)
+			return true;
+	}
+	return false;
 }
 
 void lease_set_state(struct lease_table *table, struct lease *lease, enum hpz_lease_state state)

@@ -43,6 +43,12 @@ struct lease {
 
 	struct pool_segment **segments; /* in order; NULL: back already */
 	size_t segment_count;
+	size_t firm; /* while it grows, or adopting: the segments it has for certain; 0: all */
+	/* Split off: its segments are in files and links of that lease's name, from that index on. 0: its
+	 * own.
+	 */
+	uint64_t split_from;
+	uint32_t first_index;
 	size_t segments_out;
 	struct journal_segment *recorded; /* while adopting: what the journal says of each */
 
@@ -119,6 +125,24 @@ void lease_set_state(struct lease_table *table, struct lease *lease, enum hpz_le
 void lease_set_opened(struct lease_table *table, struct lease *lease);
 int lease_set_owner(struct lease_table *table, struct lease *lease, int32_t pid, uint64_t pid_start,
 	uint32_t flags, const char *comm);
+/*
+ * A lease grows by segments (all clean): journal first, then one rename each. They are not the lease's for
+ * certain before lease_confirm(): a next hpzd takes them back. On failure they are as after a failed
+ * lease_grant(), and the lease as before. 0 or negative errno.
+ */
+int lease_append(struct lease_table *table, struct lease *lease, struct pool_segment **segments,
+	const uint64_t *given_pages, size_t count);
+/* They are the lease's, which was asked to have so many bytes. 0 or negative errno; then they are not yet. */
+int lease_confirm(struct lease_table *table, struct lease *lease, uint64_t asked);
+/*
+ * A lease keeps its first `kept` segments (not 0), and of the last of them `tail_pages`. The others become a
+ * lease of their own, which is returning: *ret_rest, NULL if there are none. Its files keep their names. 0 or
+ * negative errno; then nothing has changed.
+ */
+int lease_split(struct lease_table *table, struct lease *lease, size_t kept, uint64_t tail_pages,
+	uint64_t asked, struct lease **ret_rest);
+/* Part of it, split off before, is not back yet. */
+bool lease_has_rest(const struct lease_table *table, const struct lease *lease);
 /* A segment is back (or gone): the lease does not list it any more. */
 void lease_drop_segment(struct lease_table *table, struct lease *lease, struct pool_segment *segment);
 /* All segments are back: END to the journal, forget it. Its handoff must be gone. */
@@ -129,6 +153,8 @@ void lease_end(struct lease_table *table, struct lease *lease);
 struct lease *lease_find(const struct lease_table *table, uint64_t id);
 /* A living (not returning) lease of that uid and key; NULL. */
 struct lease *lease_find_key(const struct lease_table *table, uint32_t uid, const char *key);
+/* The lease that has this leased segment; NULL. */
+struct lease *lease_find_of(const struct lease_table *table, const struct pool_segment *segment);
 /* The first lease with an id of at least `id`; NULL. */
 struct lease *lease_find_from(const struct lease_table *table, uint64_t id);
 /* Whether an id was given this boot. */

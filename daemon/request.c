@@ -44,7 +44,10 @@ struct request {
 			bool waits; /* until nothing is left to be done */
 		} resize;
 	};
-	/* LEASE, RESERVE */
+	/* CHANGE: the lease that is to grow, its size by now, and segments of it that the client has */
+	uint64_t target, target_bytes;
+	uint32_t known;
+	/* LEASE, RESERVE, CHANGE (whose `lease` asks for what it grows by) */
 	struct request_shares shares; /* whose memory it waits for */
 	uint64_t arrival;             /* the higher, the later it came */
 	bool is_impatient;            /* waits only for what is kept for it: that is being read or zeroed */
@@ -292,7 +295,7 @@ static enum request_outcome refuse_waiting(struct requests *requests, const stru
 /* Whether it waits, or does not, for memory of a pool. */
 static bool is_for_memory(const struct request *request)
 {
-	return request->op == HPZ_OP_LEASE || request->op == HPZ_OP_RESERVE;
+	return request->op == HPZ_OP_LEASE || request->op == HPZ_OP_RESERVE || request->op == HPZ_OP_CHANGE;
 }
 
 static bool has_share_of(const struct request *request, const struct pool *pool)
@@ -869,6 +872,8 @@ struct attempt {
 	struct session *session;
 	struct request *request; /* NULL: it has just come */
 	uint16_t op;
+	uint64_t target, target_bytes; /* CHANGE */
+	uint32_t known;
 	struct lease draft;
 	int pidfd;
 	/* results */
@@ -994,6 +999,106 @@ static int hand_out(struct requests *requests, struct attempt *attempt, struct p
 	return 0;
 }
 
+/* ---- change: more, or less ---- */
+
+static uint64_t count_pages_given(const struct lease *lease)
+{
+	uint64_t pages = 0;
+	for (size_t i = 0; i < lease->segment_count; i++)
+		pages += lease->segments[i] ? lease->segments[i]->given : 0;
+	return pages;
+}
+
+/* What the client does not have yet, in the reply. Those from `first_new` on are new. */
+static int deliver_from(struct requests *requests, struct lease *lease, size_t known, size_t first_new)
+{
+	struct request_reply *reply = &requests->reply;
+	reply->fd_count = 0;
+	if (lease->deliver == HPZ_DELIVER_PATH)
+		return first_new < lease->segment_count
+			       ? handoff_link_from(requests->handoff, lease, first_new)
+			       : 0;
+	if (known >= lease->segment_count)
+		return 0;
+	int r = handoff_open_from(requests->handoff, lease, known, first_new, reply->fds);
+	if (r == 0)
+		reply->fd_count = lease->segment_count - known;
+	return r;
+}
+
+/* It could not be delivered, or not be written down: nobody has heard of it, and it comes back. */
+static void undo_growth(struct requests *requests, struct lease *lease, size_t before)
+{
+	struct lease *rest = NULL;
+	request_close_fds(&requests->reply);
+	int r = lease_split(
+		requests->leases, lease, before, lease->segments[before - 1]->given, lease->asked, &rest);
+	if (r < 0) /* it has more than its holder knows, until its end or a restart */
+		log_error("lease %" PRIu64 " has grown in vain: %s", lease->id, strerror(-r));
+	else
+		handoff_split(requests->handoff, lease, rest, "it could not be handed out");
+}
+
+/*
+ * By one segment. -EUCLEAN: it was not fit, another may be. -ESTALE: the lease has ended; -EALREADY: it got
+ * another size while this waited.
+ */
+static int grow(struct requests *requests, struct attempt *attempt, struct pool_segment **segments,
+	const uint64_t *given)
+{
+	struct lease *lease = lease_find(requests->leases, attempt->target);
+	if (!lease || lease->state != HPZ_STATE_LEASED)
+		return -ESTALE;
+	if (lease_get_given(lease) != attempt->target_bytes || lease_has_rest(requests->leases, lease))
+		return -EALREADY;
+	size_t before = lease->segment_count;
+	uint64_t asked = attempt->target_bytes + attempt->wire->bytes;
+	segments[0]->cell = lease->segments[before - 1]->cell;
+	int r = lease_append(requests->leases, lease, segments, given, 1);
+	if (r == -ENOENT) {
+		forget_vanished(segments, 1);
+		return -EUCLEAN;
+	}
+	if (r < 0)
+		return r;
+	r = reconcile_was_opened(requests->reconcile, segments[0]) ? -EUCLEAN : 0;
+	if (r == 0)
+		r = deliver_from(requests, lease, MIN(attempt->known, before), before);
+	if (r == 0)
+		r = lease_confirm(requests->leases, lease, asked);
+	if (r < 0) {
+		undo_growth(requests, lease, before);
+		return r;
+	}
+	if (segments[0]->pages > given[0])
+		handoff_trim(requests->handoff, segments[0]);
+	attempt->leases[0] = lease;
+	attempt->lease_count = 1;
+	return 0;
+}
+
+static enum request_outcome reply_changed(struct requests *requests, const struct request_peer *peer,
+	const struct hpz_wire_head *head, const struct lease *lease, uint32_t known,
+	const struct hpz_wire_changed *news)
+{
+	struct hpz_wire_changed *payload = get_payload(requests);
+	size_t first = MIN(known, lease->segment_count);
+	*payload = *news;
+	payload->size = sizeof *payload;
+	payload->segments = (uint32_t)(lease->segment_count - first);
+	payload->id = lease->id;
+	payload->given = lease_get_given(lease);
+	payload->total = (uint32_t)lease->segment_count;
+	payload->deliver = lease->deliver;
+	struct hpz_wire_segment *records = (struct hpz_wire_segment *)(payload + 1);
+	for (size_t i = first; i < lease->segment_count; i++)
+		report_segment(lease, i, requests->reply.fd_count > 0 ? (int32_t)(i - first) : -1,
+			peer->capabilities & HPZ_WIRE_CAN_CELLS, &records[i - first]);
+	requests->reply.lease = lease->id;
+	return finish_reply(
+		requests, head->op, head->id, sizeof *payload + payload->segments * sizeof *records);
+}
+
 /* What is kept for it is a reservation's from now on. */
 static int reserve(struct requests *requests, struct attempt *attempt)
 {
@@ -1065,8 +1170,9 @@ static int hand_out_kept(struct requests *requests, struct attempt *attempt)
 	if (r == 0 && attempt->wire->policy == HPZ_NODES_INTERLEAVE)
 		put_in_turn(&all, shares->count);
 	if (r == 0)
-		r = attempt->op == HPZ_OP_RESERVE
-			    ? reserve(requests, attempt)
+		r = attempt->op == HPZ_OP_RESERVE ? reserve(requests, attempt)
+		    : attempt->op == HPZ_OP_CHANGE
+			    ? grow(requests, attempt, all.segments, all.given)
 			    : hand_out(requests, attempt, all.segments, all.given, all.count);
 	if (r < 0)
 		drop_shares(requests, shares);
@@ -1290,8 +1396,8 @@ static int grant(struct requests *requests, struct attempt *attempt)
 			requests, attempt->wire, attempt->peer, &attempt->draft, &attempt->pidfd, &opened);
 	if (r < 0)
 		return r;
-	if (!has_quota(requests, attempt->peer, get_leases(attempt->wire), get_bytes(attempt),
-		    attempt->reservation))
+	if (!has_quota(requests, attempt->peer, attempt->op == HPZ_OP_CHANGE ? 0 : get_leases(attempt->wire),
+		    get_bytes(attempt), attempt->reservation))
 		return -EDQUOT;
 	for (int tries = 0; tries < TRIES_MAX; tries++) {
 		r = attempt->is_held ? 0 : find_memory(requests, attempt);
@@ -1446,6 +1552,10 @@ static enum request_outcome refuse_grant(
 		return refuse_owner(requests, head, r, wire->owner_pid);
 	if (r == -EDQUOT)
 		return make_error(requests, head->op, head->id, HPZ_ERR_QUOTA, 0, requests->text);
+	if (r == -EALREADY)
+		return refuse(requests, head, HPZ_ERR_BUSY, "the lease got another size meanwhile");
+	if (r == -ESTALE && head->op == HPZ_OP_CHANGE)
+		return refuse(requests, head, HPZ_ERR_ENDED, "the lease has ended");
 	if (r == -ESTALE)
 		return refuse(requests, head, HPZ_ERR_ENDED, "reservation %" PRIu64 " has ended",
 			wire->reservation);
@@ -1544,6 +1654,20 @@ static void count_served(
 	}
 }
 
+/* What it grew by; the lease's other segments were counted when they were given. */
+static enum request_outcome reply_grown(struct requests *requests, const struct hpz_wire_head *head,
+	const struct attempt *attempt, uint64_t ready, bool has_waited)
+{
+	const struct request_share *share = &attempt->shares->list[0];
+	const struct lease *lease = attempt->leases[0];
+	struct lease added = {.segments = &lease->segments[lease->segment_count - 1], .segment_count = 1};
+	struct hpz_wire_changed news = {
+		.ready = ready, .zeroed = share->zeroed_pages * share->pool->config.page_size};
+	count_demand(share, attempt->wire,
+		get_served(&added, added.segments[0]->cell, share->zeroed_pages, has_waited));
+	return reply_changed(requests, attempt->peer, head, lease, attempt->known, &news);
+}
+
 /*
  * What was clean counts as ready only for who did not have to wait. Which of a bulk were is not told apart:
  * the sums are right.
@@ -1557,6 +1681,8 @@ static enum request_outcome reply_attempt(struct requests *requests, const struc
 		ready += has_waited ? 0 : attempt->shares->list[i].ready_pages * page_size;
 		zeroed += attempt->shares->list[i].zeroed_pages * page_size;
 	}
+	if (attempt->op == HPZ_OP_CHANGE)
+		return reply_grown(requests, head, attempt, ready, has_waited);
 	if (attempt->op == HPZ_OP_RESERVE)
 		return reply_reserved(requests, head, attempt->reservation, ready, zeroed);
 	size_t used = 0, descriptor = 0;
@@ -1588,6 +1714,9 @@ static enum request_outcome let_wait(struct requests *requests, const struct hpz
 	request->is_impatient = is_impatient;
 	request->lease = *wire;
 	request->shares = *attempt->shares;
+	request->target = attempt->target;
+	request->target_bytes = attempt->target_bytes;
+	request->known = attempt->known;
 	request->is_held = attempt->is_held;
 	request->has_waited = !attempt->is_held && !is_impatient;
 	request->arrival = ++requests->arrivals;
@@ -1600,12 +1729,18 @@ static enum request_outcome let_wait(struct requests *requests, const struct hpz
 	return REQUEST_WAITS;
 }
 
-/* Of requests->shares. */
+/* Of requests->shares. `change` NULL: it is none. */
 static enum request_outcome ask_shares(struct requests *requests, struct session *session,
-	const struct request_peer *peer, const struct hpz_wire_head *head, const struct hpz_wire_lease *wire)
+	const struct request_peer *peer, const struct hpz_wire_head *head, const struct hpz_wire_lease *wire,
+	const struct hpz_wire_change *change)
 {
 	struct attempt attempt = {
 		.shares = &requests->shares, .wire = wire, .peer = peer, .session = session, .op = head->op};
+	if (change) {
+		attempt.target = change->id;
+		attempt.target_bytes = change->bytes - wire->bytes;
+		attempt.known = change->known;
+	}
 	bool is_drained = is_draining(attempt.shares);
 	int r = is_drained ? -EAGAIN : grant(requests, &attempt);
 	reconcile_mark(requests->reconcile);
@@ -1630,7 +1765,7 @@ static enum request_outcome ask_for_memory(struct requests *requests, struct ses
 	supply_forget(&requests->supply);
 	if (!choose_shares(requests, head, wire, peer))
 		return REQUEST_REPLIED;
-	return ask_shares(requests, session, peer, head, wire);
+	return ask_shares(requests, session, peer, head, wire, NULL);
 }
 
 static enum request_outcome refuse_foreign_reservation(struct requests *requests,
@@ -1675,7 +1810,7 @@ static enum request_outcome lease_reserved(struct requests *requests, struct ses
 	requests->shares.count = 1;
 	requests->shares.list[0] = (struct request_share){
 		.pool = pool, .pages = size_pages(wire->bytes, pool->config.page_size)};
-	return ask_shares(requests, session, peer, head, wire);
+	return ask_shares(requests, session, peer, head, wire, NULL);
 }
 
 static enum request_outcome handle_lease(struct requests *requests, struct session *session,
@@ -1725,6 +1860,106 @@ static enum request_outcome handle_unreserve(struct requests *requests, struct s
 	return reply_empty(requests, head);
 }
 
+static enum request_outcome grow_lease(struct requests *requests, struct session *session,
+	const struct request_peer *peer, const struct hpz_wire_head *head,
+	const struct hpz_wire_change *change, struct lease *lease)
+{
+	struct access_rule rule;
+	struct pool *pool = lease->segments[0]->pool;
+	uint64_t given = lease_get_given(lease);
+	request_find_rule(requests, peer, &rule);
+	if (change->priority > access_get_priority(&rule))
+		return refuse_priority(requests, head, &rule, change->priority);
+	if (lease->segment_count >= HPZ_WIRE_MAX_FDS)
+		return refuse(requests, head, HPZ_ERR_TOO_LARGE, "lease %" PRIu64 " has %zu segments already",
+			lease->id, lease->segment_count);
+	if (lease_has_rest(requests->leases, lease))
+		return refuse(requests, head, HPZ_ERR_BUSY,
+			"what lease %" PRIu64 " gave back is not back yet", lease->id);
+	struct hpz_wire_lease wire = {
+		.size = sizeof wire,
+		.bytes = change->bytes - given,
+		.page_size = pool->config.page_size,
+		.node = pool->config.node,
+		.timeout_ms = change->timeout_ms,
+		.priority = change->priority,
+		.owner_uid = lease->file_uid,
+		.owner_gid = lease->file_gid,
+	};
+	supply_forget(&requests->supply);
+	if (get_most_pages(pool) < size_pages(wire.bytes, pool->config.page_size))
+		return refuse_pool(requests, head, &wire);
+	requests->shares.count = 1;
+	requests->shares.list[0] =
+		(struct request_share){.pool = pool, .pages = size_pages(wire.bytes, pool->config.page_size)};
+	return ask_shares(requests, session, peer, head, &wire, change);
+}
+
+static enum request_outcome shrink_lease(struct requests *requests, const struct request_peer *peer,
+	const struct hpz_wire_head *head, const struct hpz_wire_change *change, struct lease *lease)
+{
+	uint64_t left = size_pages(change->bytes, lease->segments[0]->pool->config.page_size);
+	struct lease *rest = NULL;
+	size_t kept = 0;
+	for (size_t i = 0; i < lease->segment_count; i++) {
+		if (lease->segments[i]->is_busy) /* its tail is being punched, for a moment */
+			return refuse(requests, head, HPZ_ERR_BUSY, "lease %" PRIu64 " is being cut already",
+				lease->id);
+	}
+	while (left > lease->segments[kept]->given)
+		left -= lease->segments[kept++]->given;
+	struct pool_segment *last = lease->segments[kept];
+	bool is_cut = left < last->given;
+	int r = lease_split(requests->leases, lease, kept + 1, left, change->bytes, &rest);
+	if (r < 0)
+		return refuse(requests, head, HPZ_ERR_INTERNAL, "lease %" PRIu64 " cannot be shrunk: %s",
+			lease->id, strerror(-r));
+	handoff_split(requests->handoff, lease, rest, "its holder wants less");
+	if (is_cut)
+		handoff_trim(requests->handoff, last);
+	reconcile_mark(requests->reconcile);
+	requests->reply.fd_count = 0;
+	return reply_changed(requests, peer, head, lease, HPZ_WIRE_MAX_FDS,
+		&(struct hpz_wire_changed){.returning = rest ? rest->id : 0});
+}
+
+/* It has that size already: what of it the client does not have. */
+static enum request_outcome answer_change(struct requests *requests, const struct request_peer *peer,
+	const struct hpz_wire_head *head, const struct hpz_wire_change *change, struct lease *lease)
+{
+	int r = deliver_from(requests, lease, change->known, lease->segment_count);
+	if (r < 0)
+		return refuse(requests, head, r == -EWOULDBLOCK ? HPZ_ERR_BUSY : HPZ_ERR_INTERNAL,
+			"lease %" PRIu64 " cannot be opened again: %s", lease->id, strerror(-r));
+	return reply_changed(requests, peer, head, lease, change->known, &(struct hpz_wire_changed){0});
+}
+
+static enum request_outcome handle_change(struct requests *requests, struct session *session,
+	const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
+{
+	const struct hpz_wire_change *wire = payload;
+	struct access_rule rule;
+	struct lease *lease = lease_find(requests->leases, wire->id);
+	if (!lease || lease->state == HPZ_STATE_RETURNING) {
+		bool is_known = lease || lease_is_known_id(requests->leases, wire->id);
+		return refuse(requests, head, is_known ? HPZ_ERR_ENDED : HPZ_ERR_UNKNOWN_LEASE,
+			is_known ? "lease %" PRIu64 " has ended" : "lease %" PRIu64 " was never given",
+			wire->id);
+	}
+	request_find_rule(requests, peer, &rule);
+	if (!access_may_touch(&rule, lease->uid))
+		return refuse_foreign(requests, head, &rule, lease);
+	if (lease->state != HPZ_STATE_LEASED || lease->is_unknown)
+		return refuse(requests, head, HPZ_ERR_BUSY, "lease %" PRIu64 " is %s", lease->id,
+			lease->is_unknown ? "known by its name only" : "not confirmed yet");
+	uint64_t now = count_pages_given(lease);
+	uint64_t wanted = size_pages(wire->bytes, lease->segments[0]->pool->config.page_size);
+	if (wanted > now)
+		return grow_lease(requests, session, peer, head, wire, lease);
+	return wanted < now ? shrink_lease(requests, peer, head, wire, lease)
+			    : answer_change(requests, peer, head, wire, lease);
+}
+
 /* What came of a request that waited. */
 static void answer_attempt(
 	struct requests *requests, struct request *request, const struct attempt *attempt, int r)
@@ -1764,6 +1999,9 @@ static struct attempt make_attempt(struct request *request)
 		.session = request->session,
 		.request = request,
 		.op = request->op,
+		.target = request->target,
+		.target_bytes = request->target_bytes,
+		.known = request->known,
 		.is_held = request->is_held,
 	};
 }
@@ -2636,6 +2874,7 @@ CHECK(empty)
 CHECK(lease)
 CHECK(reserve)
 CHECK(unreserve)
+CHECK(change)
 CHECK(ack)
 CHECK(release)
 CHECK(adopt)
@@ -2671,6 +2910,7 @@ static const struct {
 	[HPZ_OP_CHECK]   = {"check",   sizeof(struct hpz_wire_check),   check_check,   handle_check,   CONFIG_ALLOW_ADMIN,  false},
 	[HPZ_OP_PLAN]    = {"plan",    sizeof(struct hpz_wire_lease),   check_lease,   handle_plan,    CONFIG_ALLOW_STATUS | CONFIG_ALLOW_LEASE, false},
 	[HPZ_OP_RESERVE] = {"reserve", sizeof(struct hpz_wire_lease), check_reserve, handle_reserve, CONFIG_ALLOW_LEASE, false},
+	[HPZ_OP_CHANGE] = {"change a lease", sizeof(struct hpz_wire_change), check_change, handle_change, NEEDS_OWN, true},
 	[HPZ_OP_UNRESERVE] = {"unreserve", sizeof(struct hpz_wire_release), check_unreserve, handle_unreserve, NEEDS_OWN, false},
 	[HPZ_OP_VERIFY]  = {"verify",  sizeof(struct hpz_wire_verify),  check_verify,  handle_verify,  CONFIG_ALLOW_ADMIN,  false},
 	[HPZ_OP_CALIBRATE] = {"calibrate", sizeof(struct hpz_wire_calibrate), check_calibrate, handle_calibrate, CONFIG_ALLOW_ADMIN, false},

@@ -428,14 +428,16 @@ int segment_link_out(const struct segment_store *store, const struct segment_dir
 	return linkat(leased, name, store->out_fd, target, 0) < 0 ? -errno : 0;
 }
 
-int segment_remove_out(int out_fd, const char token[SEGMENT_TOKEN], uint32_t count)
+int segment_remove_out(int out_fd, const char token[SEGMENT_TOKEN], uint32_t first, uint32_t count)
 {
 	char target[SEGMENT_TOKEN + 16];
-	for (uint32_t i = 0; i < count; i++) {
+	for (uint32_t i = first; i < first + count; i++) {
 		snprintf(target, sizeof target, "%.*s/%" PRIu32, SEGMENT_TOKEN, token, i);
 		if (unlinkat(out_fd, target, 0) < 0 && errno != ENOENT)
 			return -errno;
 	}
+	if (first > 0)
+		return 0;
 	snprintf(target, sizeof target, "%.*s", SEGMENT_TOKEN, token);
 	return unlinkat(out_fd, target, AT_REMOVEDIR) < 0 && errno != ENOENT ? -errno : 0;
 }

@@ -139,7 +139,7 @@ int segment_link_out(const struct segment_store *store, const struct segment_dir
 	const char token[SEGMENT_TOKEN], uint32_t index, uid_t uid, gid_t gid, mode_t mode);
 /* Removes the links and the directory. Takes locks that a client may hold: for helpers. Missing ones are
  * fine. */
-int segment_remove_out(int out_fd, const char token[SEGMENT_TOKEN], uint32_t count);
+int segment_remove_out(int out_fd, const char token[SEGMENT_TOKEN], uint32_t first, uint32_t count);
 /*
  * Calls back for each of these directories, with the inode that its first link names (0: it has none). Stops
  * when the callback returns non-zero and returns that.

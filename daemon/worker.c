@@ -640,7 +640,7 @@ static int run_shield(const struct worker_job *job, const int fds[WORKER_FDS], s
 	if (fchown(fd, geteuid(), getegid()) < 0 || fchmod(fd, 0) < 0)
 		return -errno;
 	if (job->links > 0) {
-		int r = segment_remove_out(fds[WORKER_FD_DIR], job->token, job->links);
+		int r = segment_remove_out(fds[WORKER_FD_DIR], job->token, job->first_link, job->links);
 		if (r < 0)
 			return r;
 	}
@@ -664,7 +664,7 @@ static int run_unlink(const struct worker_job *job, const int fds[WORKER_FDS], s
 	int fd = fds[WORKER_FD_SEGMENT], r = 0;
 	struct segment_stat st = {0};
 	if (job->links > 0)
-		r = segment_remove_out(fds[WORKER_FD_DIR], job->token, job->links);
+		r = segment_remove_out(fds[WORKER_FD_DIR], job->token, job->first_link, job->links);
 	if (r == 0 && fd >= 0)
 		r = segment_stat_fd(job->page_size, fd, &st);
 	done->links = st.links;

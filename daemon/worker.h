@@ -75,9 +75,10 @@ struct worker_job {
 	uint64_t sample;       /* VERIFY: bytes of which one cache line is read; 0: every byte */
 	uint64_t base_ns;      /* CLEAR: time of an undisturbed batch; 0: not known */
 	uint64_t dev, ino;
-	uint32_t links;           /* SHIELD, UNLINK: links under hpz-out/<token> to remove */
-	uint32_t max_links;       /* SHIELD, PROBE: names the file may have; more are somebody else's */
-	uint32_t fds;             /* bit per enum worker_fd that comes along */
+	uint32_t first_link; /* SHIELD, UNLINK: the first of the */
+	uint32_t links;      /* links under hpz-out/<token> to remove; from 0 on the directory goes, too */
+	uint32_t max_links;  /* SHIELD, PROBE: names the file may have; more are somebody else's */
+	uint32_t fds;        /* bit per enum worker_fd that comes along */
 	struct proof_facts facts; /* SHIELD, with a program; LEARN: known already if page_size is set */
 	char token[SEGMENT_TOKEN];
 	char name[SEGMENT_NAME_MAX];

@@ -77,9 +77,10 @@ int api_fail_protocol(struct hpz *hpz, const char *what);
 int api_send(struct hpz *hpz, uint16_t op, const void *payload, size_t size, uint64_t *ret_id);
 /*
  * One request, one reply. *ret_reply must be all zero before; api_reply_deinit() closes what descriptors are
- * still in it. Only LEASE and ADOPT can bring descriptors. An error reply is returned as its error, with its
- * text noted. waits_ms is how long the request lets hpzd wait, HPZ_FOREVER included. One that answers much
- * later than that has stopped, and the connection is given up: whoever starts a VM has to go on without it.
+ * still in it. Only LEASE, ADOPT and CHANGE can bring descriptors. An error reply is returned as its error,
+ * with its text noted. waits_ms is how long the request lets hpzd wait, HPZ_FOREVER included. One that
+ * answers much later than that has stopped, and the connection is given up: whoever starts a VM has to go on
+ * without it.
  */
 int api_call(struct hpz *hpz, uint16_t op, const void *payload, size_t size, int64_t waits_ms,
 	struct api_reply *ret_reply);

@@ -203,7 +203,7 @@ static int api_await(struct hpz *hpz, int64_t waits_ms, int64_t patience_ms)
 
 static int api_receive(struct hpz *hpz, uint16_t op, uint64_t id, struct api_reply *reply)
 {
-	bool may_bring_fds = op == HPZ_OP_LEASE || op == HPZ_OP_ADOPT;
+	bool may_bring_fds = op == HPZ_OP_LEASE || op == HPZ_OP_ADOPT || op == HPZ_OP_CHANGE;
 	struct hpz_wire_head head;
 	size_t length = 0;
 

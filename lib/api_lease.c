@@ -384,6 +384,114 @@ int hpz_plan(struct hpz *hpz, const struct hpz_lease_request *request, struct hp
 	return api_put_struct(result, &ours, sizeof(ours));
 }
 
+/* ---- change ---- */
+
+static bool api_check_changed(const struct hpz_wire_changed *changed, const struct hpz_wire_change *wire)
+{
+	uint32_t known = MIN(wire->known, changed->total);
+
+	return changed->id == wire->id && changed->given >= wire->bytes && changed->total &&
+	       changed->total <= HPZ_WIRE_MAX_FDS &&
+	       (changed->segments == 0 || changed->segments == changed->total - known) &&
+	       changed->ready <= changed->given && changed->zeroed <= changed->given - changed->ready &&
+	       (changed->deliver == HPZ_DELIVER_FD || changed->deliver == HPZ_DELIVER_PATH);
+}
+
+/* The segments that are new to us, as a lease's. `given` of them is what the records say. */
+static int api_read_added(struct hpz *hpz, const struct hpz_wire_changed *changed, struct api_reply *reply,
+	struct hpz_lease **ret_added)
+{
+	struct api_reader ahead = reply->payload;
+	struct hpz_wire_leased leased = {.segments = changed->segments,
+		.id = changed->id,
+		.ready = changed->ready,
+		.zeroed = changed->zeroed,
+		.deliver = changed->deliver};
+	struct api_segment segment;
+	int32_t descriptor;
+
+	for (uint32_t i = 0; i < changed->segments; i++) {
+		if (!api_read_segment(&ahead, &segment, &descriptor) ||
+			__builtin_add_overflow(leased.given, segment.bytes, &leased.given))
+			return api_fail_protocol(hpz, "a malformed segment");
+	}
+	leased.asked = leased.given;
+	*ret_added = api_read_lease(&leased, reply);
+	if (!*ret_added)
+		return errno ? api_fail_system(hpz, "no memory for the lease")
+			     : api_fail_protocol(hpz, "malformed segments");
+	return HPZ_OK;
+}
+
+/* The lease stays as large as it is: whoever has room for its descriptors asks again. */
+static int api_fail_change_withheld(struct hpz *hpz, uint64_t id)
+{
+	int error = api_acknowledge(hpz, id, 1);
+
+	return error ? error
+		     : api_fail(hpz, HPZ_ERR_WITHHELD,
+			       "a descriptor was withheld by a security module or the limit on open files "
+			       "(ulimit -n)");
+}
+
+static int api_call_change(struct hpz *hpz, const struct hpz_wire_change *wire,
+	struct hpz_change_result *result, struct hpz_lease **ret_added)
+{
+	_cleanup_api_reply_ struct api_reply reply = {0};
+	struct hpz_wire_lease zeroed = {.bytes = wire->bytes, .timeout_ms = wire->timeout_ms};
+	struct hpz_wire_changed changed;
+	struct hpz_lease *added = NULL;
+
+	int error = api_call(hpz, HPZ_OP_CHANGE, wire, sizeof(*wire), api_get_patience(&zeroed), &reply);
+	if (error)
+		return error;
+	if (!api_read(&reply.payload, &changed, sizeof(changed)) || !api_check_changed(&changed, wire))
+		return api_fail_protocol(hpz, "a malformed answer to a change");
+	if (reply.is_withheld)
+		return api_fail_change_withheld(hpz, changed.id);
+	if (changed.segments > 0)
+		error = api_read_added(hpz, &changed, &reply, &added);
+	if (!error && !api_is_used_up(&reply))
+		error = api_fail_protocol(hpz, "more than the change");
+	if (!error && reply.fd_count > 0)
+		error = api_acknowledge(hpz, changed.id, 1);
+	if (error) {
+		hpz_lease_free(added);
+		return error;
+	}
+	*ret_added = added;
+	struct hpz_change_result ours = {.size = changed.given,
+		.ready = changed.ready,
+		.zeroed = changed.zeroed,
+		.returning = changed.returning,
+		.segment_count = changed.total};
+	return api_put_struct(result, &ours, sizeof(ours));
+}
+
+int hpz_change(struct hpz *hpz, uint64_t id, const struct hpz_change_request *request,
+	struct hpz_change_result *result, struct hpz_lease **ret_added)
+{
+	struct hpz_change_request known;
+	const char *why;
+
+	int error = api_begin_call(hpz);
+	if (error)
+		return error;
+	if (!result || !ret_added)
+		return api_fail(hpz, HPZ_ERR_INVALID, "there is no place for the result");
+	error = api_get_struct(request, &known, sizeof(known), sizeof(known));
+	if (error)
+		return api_fail_struct(hpz, error);
+	struct hpz_wire_change wire = {.size = sizeof(wire),
+		.known = known.known,
+		.id = id,
+		.bytes = known.size,
+		.timeout_ms = known.timeout_ms,
+		.priority = known.priority};
+	error = proto_check_change(&wire, &why);
+	return error ? api_fail(hpz, error, "%s", why) : api_call_change(hpz, &wire, result, ret_added);
+}
+
 /* ---- reservations ---- */
 
 static bool api_check_reserved(const struct hpz_wire_reserved *reserved, const struct hpz_wire_lease *wire)

@@ -356,6 +356,41 @@ struct hpz_adopt_request {
 HPZ_PUBLIC int hpz_adopt(
 	struct hpz *hpz, uint64_t id, const struct hpz_adopt_request *request, struct hpz_lease **ret_lease);
 
+/* ---- change ---- */
+
+struct hpz_change_request {
+	size_t struct_size;
+	uint64_t size;      /* of all of it afterwards, bytes, rounded up to whole pages; 0 is an error */
+	int64_t timeout_ms; /* how long to wait for clean memory: 0 not at all, HPZ_FOREVER */
+	uint32_t known;     /* segments that we have: those behind them are in *ret_added */
+	int32_t priority;   /* as in struct hpz_lease_request */
+};
+#define HPZ_CHANGE_REQUEST_INIT                                                                              \
+	{                                                                                                    \
+		sizeof(struct hpz_change_request), 0, 0, 0, 0                                                \
+	}
+
+struct hpz_change_result {
+	size_t struct_size;
+	uint64_t size;          /* bytes, of all of it now */
+	uint64_t ready, zeroed; /* of what it grew by */
+	uint64_t returning;     /* id of the lease that has what was given back; 0: none */
+	uint32_t segment_count; /* of all of it now */
+};
+
+/*
+ * Gives a lease of ours, or root any, another size.
+ * It grows by one segment behind those it has, which may be had as any lease; *ret_added is a handle of its
+ * own with the segments from `known` on, to be mapped and freed like any other (NULL: there are none), whose
+ * id is the lease's. Who lost an answer asks again for the same. It shrinks by whole segments at its end, and
+ * by the end of the last one that stays: unmap and close them first. What was given back is a lease of its
+ * own that is returning until nobody can reach it; the end of a segment goes to the kernel at once, and
+ * whoever still touches it takes new pages or dies of SIGBUS. Growing again is BUSY until it is back. Errors:
+ * as hpz_lease(), and ENDED, UNKNOWN_LEASE. Since 0.1.
+ */
+HPZ_PUBLIC int hpz_change(struct hpz *hpz, uint64_t id, const struct hpz_change_request *request,
+	struct hpz_change_result *result, struct hpz_lease **ret_added);
+
 /* ---- list ---- */
 
 enum hpz_lease_state {

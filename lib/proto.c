@@ -103,6 +103,7 @@ static const uint16_t proto_least[HPZ_OP_LAST + 1] = {
 	[HPZ_OP_RESIZE] = 104,
 	[HPZ_OP_RESERVE] = 376,
 	[HPZ_OP_UNRESERVE] = 24,
+	[HPZ_OP_CHANGE] = 40,
 	[HPZ_OP_DEMAND] = 16,
 };
 
@@ -164,6 +165,13 @@ static int proto_check_timeout(int64_t timeout_ms, const char **ret_why)
 	if (timeout_ms < -1)
 		return proto_refuse(
 			HPZ_ERR_INVALID, "a time limit is negative, and not -1 for ever", ret_why);
+	return HPZ_OK;
+}
+
+static int proto_check_priority(int32_t priority, const char **ret_why)
+{
+	if (priority < -HPZ_WIRE_PRIORITY || priority > HPZ_WIRE_PRIORITY)
+		return proto_refuse(HPZ_ERR_INVALID, "a priority is from -1000 to 1000", ret_why);
 	return HPZ_OK;
 }
 
@@ -307,8 +315,6 @@ static int proto_check_memory(const struct hpz_wire_lease *lease, const char **r
 		return proto_refuse(HPZ_ERR_INVALID, "the page size is not a power of two", ret_why);
 	if (lease->owner_pid < 0)
 		return proto_refuse(HPZ_ERR_INVALID, "the owner is not a process number", ret_why);
-	if (lease->priority < -HPZ_WIRE_PRIORITY || lease->priority > HPZ_WIRE_PRIORITY)
-		return proto_refuse(HPZ_ERR_INVALID, "a priority is from -1000 to 1000", ret_why);
 	if (!proto_is_text(lease->label, sizeof(lease->label)))
 		return proto_refuse(
 			HPZ_ERR_INVALID, "the label is not UTF-8 without control characters", ret_why);
@@ -316,6 +322,8 @@ static int proto_check_memory(const struct hpz_wire_lease *lease, const char **r
 		return proto_refuse(
 			HPZ_ERR_INVALID, "the key is not UTF-8 without control characters", ret_why);
 	int r = proto_check_timeout(lease->timeout_ms, ret_why);
+	if (!r)
+		r = proto_check_priority(lease->priority, ret_why);
 	if (!r)
 		r = proto_check_bulk(lease, ret_why);
 	if (!r)
@@ -374,6 +382,22 @@ int proto_check_adopt(const struct hpz_wire_adopt *adopt, const char **ret_why)
 	if (adopt->owner_pid < 0)
 		return proto_refuse(HPZ_ERR_INVALID, "the owner is not a process number", ret_why);
 	return proto_check_id(adopt->id, ret_why);
+}
+
+int proto_check_change(const struct hpz_wire_change *change, const char **ret_why)
+{
+	if (change->reserved)
+		return proto_refuse_reserved(ret_why);
+	if (change->bytes == 0)
+		return proto_refuse(HPZ_ERR_INVALID, "a lease of nothing is none: release it", ret_why);
+	if (change->bytes > INT64_MAX)
+		return proto_refuse(HPZ_ERR_TOO_LARGE, "no memory can be that large", ret_why);
+	if (change->known > HPZ_WIRE_MAX_FDS)
+		return proto_refuse(HPZ_ERR_INVALID, "no lease has so many segments", ret_why);
+	int r = proto_check_priority(change->priority, ret_why);
+	if (!r)
+		r = proto_check_id(change->id, ret_why);
+	return r ? r : proto_check_timeout(change->timeout_ms, ret_why);
 }
 
 int proto_check_list(const struct hpz_wire_list *list, const char **ret_why)

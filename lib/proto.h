@@ -24,7 +24,7 @@
  * A failed request is answered with head.error != 0 and a struct hpz_wire_error. Error numbers are enum
  * hpz_error.
  *
- * Descriptors go only from server to client, in one message with the reply to LEASE or ADOPT;
+ * Descriptors go only from server to client, in one message with the reply to LEASE, ADOPT or CHANGE;
  * head.descriptors says how many, so that a receiver sees when the kernel withheld some. The client confirms
  * every LEASE or ADOPT with ACK, which has no reply; until then the lease is "offered" and ends with the
  * connection, so that a lost reply loses no memory. While descriptors are not confirmed, a further request
@@ -87,6 +87,14 @@
  * is nothing. How much it is about is said in pages or in bytes. Of the kind DEMOTE it has free pages split
  * into those of another pool, and is answered when that is done.
  *
+ * CHANGE gives a confirmed lease another size, in whole pages. It grows by one segment behind those it has,
+ * found and waited for as for a LEASE. It shrinks by whole segments at its end and by the end of the last one
+ * that stays; its holder must have unmapped and closed them. They become a lease of their own that is
+ * returning
+ * (`returning`), and come back as all memory does. `known` says how many segments the client has: those
+ * behind them come with the reply, with their descriptors, so that a client that lost a reply asks again for
+ * the same. Descriptors are confirmed with ACK, of the lease's id.
+ *
  * Strings are UTF-8 in fixed arrays, padded with zero bytes; one that fills its array has no NUL.
  */
 #ifndef HPZ_PROTO_H
@@ -135,6 +143,7 @@ enum hpz_wire_op {
 	HPZ_OP_RESIZE = 16,
 	HPZ_OP_RESERVE = 17,
 	HPZ_OP_UNRESERVE = 18,
+	HPZ_OP_CHANGE = 19,
 	HPZ_OP_DEMAND = 20,
 };
 #define HPZ_OP_LAST HPZ_OP_DEMAND
@@ -309,6 +318,31 @@ struct hpz_wire_released {
 	uint64_t id;
 };
 static_assert(sizeof(struct hpz_wire_released) == 16, "wire");
+
+struct hpz_wire_change {
+	uint32_t size;
+	uint32_t known; /* segments */
+	uint64_t id;
+	uint64_t bytes; /* of all of it, afterwards */
+	int64_t timeout_ms;
+	int32_t priority;
+	uint32_t reserved;
+};
+static_assert(sizeof(struct hpz_wire_change) == 40, "wire");
+
+/* Reply to CHANGE; `segments` records of struct hpz_wire_segment follow: from `known` on. */
+struct hpz_wire_changed {
+	uint32_t size;
+	uint32_t segments;
+	uint64_t id;
+	uint64_t given; /* bytes, of all of it */
+	uint64_t ready; /* of what it grew by, as in hpz_wire_leased */
+	uint64_t zeroed;
+	uint64_t returning; /* the lease that has what it gave back; 0: none */
+	uint32_t total;     /* segments of all of it */
+	uint32_t deliver;
+};
+static_assert(sizeof(struct hpz_wire_changed) == 56, "wire");
 
 #define HPZ_WIRE_ADOPT_FLAGS 2u /* HPZ_LEASE_UNBOUND */
 
@@ -733,6 +767,7 @@ int proto_check_reserve(const struct hpz_wire_lease *lease, const char **ret_why
 int proto_check_unreserve(const struct hpz_wire_release *unreserve, const char **ret_why);
 int proto_check_release(const struct hpz_wire_release *release, const char **ret_why);
 int proto_check_adopt(const struct hpz_wire_adopt *adopt, const char **ret_why);
+int proto_check_change(const struct hpz_wire_change *change, const char **ret_why);
 int proto_check_list(const struct hpz_wire_list *list, const char **ret_why);
 int proto_check_wait(const struct hpz_wire_wait *wait, const char **ret_why);
 int proto_check_drain(const struct hpz_wire_drain *drain, const char **ret_why);

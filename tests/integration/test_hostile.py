@@ -98,7 +98,7 @@ class Messages(Served):
                 wire.make_lease(0), wire.make_lease(1 << 63), wire.make_lease((1 << 64) - 1), wire.make_lease(2 * MIB, page_size=3),
                 wire.make_lease(2 * MIB, node=-5), wire.make_lease(2 * MIB, flags=0xffff0000), wire.make_lease(2 * MIB, deliver=9),
                 wire.make_lease(2 * MIB, timeout_ms=-7), wire.make_lease(2 * MIB, label=b"\xff\xfe"),
-                wire.make_lease(2 * MIB, label=b"a\0b"), wire.make_lease(2 * MIB, label=b"\x1b[2J"), wire.make_lease(2 * MIB, count=5),
+                wire.make_lease(2 * MIB, label=b"a\0b"), wire.make_lease(2 * MIB, label=b"\x1b[2J"), wire.make_lease(2 * MIB, count=254),
                 wire.make_lease(2 * MIB, request_id=0), wire.make_message(99, bytes(8)), wire.make_message(0, bytes(8)),
                 wire.make_message(wire.STATUS, struct.pack("<II", 8, 0), flags=wire.REPLY),
                 wire.make_message(wire.STATUS, struct.pack("<II", 8, 7)),

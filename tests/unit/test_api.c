@@ -1283,6 +1283,145 @@ static void test_many_too_many(void **state)
 	fake_join(&fake);
 }
 
+/* ---- another size ---- */
+
+struct change_script {
+	struct {
+		struct hpz_wire_changed changed;
+		struct hpz_wire_segment segments[2];
+	} reply;
+	size_t segments; /* of those sent */
+	int fds[2];
+	bool is_refused;
+	struct hpz_wire_change request;
+};
+
+static void serve_change(struct fake *fake, void *data)
+{
+	struct change_script *script = data;
+	struct hpz_wire_ack ack;
+
+	fake_accept(fake);
+	fake_expect(fake, HPZ_OP_CHANGE, &script->request, sizeof(script->request));
+	fake_reply(fake, HPZ_OP_CHANGE, 0, &script->reply,
+		sizeof(script->reply.changed) + script->segments * sizeof(script->reply.segments[0]),
+		script->fds, script->segments);
+	if (!script->is_refused && script->segments > 0) {
+		fake_expect(fake, HPZ_OP_ACK, &ack, sizeof(ack));
+		if (ack.id != FAKE_LEASE_ID || ack.count)
+			fake_fail(fake, "the ACK is for another lease");
+	}
+	fake_expect_end(fake);
+}
+
+/* A lease that had one segment and has three. */
+static struct change_script make_change(int file)
+{
+	struct change_script script = {.segments = 2, .fds = {file, file}};
+
+	script.reply.changed = (struct hpz_wire_changed){.size = sizeof(script.reply.changed),
+		.segments = 2,
+		.id = FAKE_LEASE_ID,
+		.given = 6 * PAGE,
+		.ready = PAGE,
+		.zeroed = 2 * PAGE,
+		.total = 3,
+		.deliver = HPZ_DELIVER_FD};
+	for (size_t i = 0; i < 2; i++)
+		script.reply.segments[i] = (struct hpz_wire_segment){.size = sizeof(script.reply.segments[i]),
+			.record = HPZ_RECORD_SEGMENT,
+			.page_size = PAGE,
+			.bytes = (i + 1) * PAGE,
+			.generation = 1,
+			.descriptor = (int32_t)i};
+	return script;
+}
+
+static int ask_change(
+	struct change_script *script, struct hpz_change_result *result, struct hpz_lease **added)
+{
+	struct hpz_change_request request = HPZ_CHANGE_REQUEST_INIT;
+	struct fake fake;
+	struct hpz *hpz;
+
+	fake_start(&fake, serve_change, script);
+	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
+	assert_int_equal(hpz_change(hpz, FAKE_LEASE_ID, &request, result, added), HPZ_ERR_INVALID);
+	request.size = 6 * PAGE - 1;
+	request.known = 1;
+	request.timeout_ms = 3000;
+	request.priority = -1;
+	assert_int_equal(hpz_change(hpz, 0, &request, result, added), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_change(hpz, FAKE_LEASE_ID, NULL, result, added), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_change(hpz, FAKE_LEASE_ID, &request, NULL, added), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_change(hpz, FAKE_LEASE_ID, &request, result, NULL), HPZ_ERR_INVALID);
+	int error = hpz_change(hpz, FAKE_LEASE_ID, &request, result, added);
+	hpz_close(hpz);
+	fake_join(&fake);
+	return error;
+}
+
+static void test_change(void **state)
+{
+	_cleanup_fd_ int file = make_file();
+	struct hpz_change_result result = {.struct_size = sizeof(result)};
+	struct change_script script = make_change(file);
+	struct hpz_segment segment = {.struct_size = sizeof(segment)};
+	struct hpz_lease *added = NULL;
+	unsigned before = fake_count_fds();
+
+	assert_int_equal(ask_change(&script, &result, &added), HPZ_OK);
+	assert_true(script.request.bytes == 6 * PAGE - 1 && script.request.known == 1 &&
+		    script.request.timeout_ms == 3000 && script.request.priority == -1);
+	assert_true(result.size == 6 * PAGE && result.ready == PAGE && result.zeroed == 2 * PAGE &&
+		    result.returning == 0 && result.segment_count == 3);
+	assert_true(hpz_lease_get_id(added) == FAKE_LEASE_ID && hpz_lease_get_size(added) == 3 * PAGE);
+	assert_int_equal(hpz_lease_get_segment(added, 1, &segment), HPZ_OK);
+	assert_int_equal(fcntl(segment.fd, F_GETFD), FD_CLOEXEC);
+	hpz_lease_free(added);
+	/* Less of it: nothing comes along. */
+	added = NULL;
+	script = make_change(file);
+	script.segments = script.reply.changed.segments = 0;
+	script.reply.changed.total = 1;
+	script.reply.changed.ready = script.reply.changed.zeroed = 0;
+	script.reply.changed.returning = 4711;
+	assert_int_equal(ask_change(&script, &result, &added), HPZ_OK);
+	assert_true(!added && result.returning == 4711 && result.segment_count == 1);
+	assert_int_equal(fake_count_fds(), before);
+}
+
+static void test_wrong_change(void **state)
+{
+	_cleanup_fd_ int file = make_file();
+	struct hpz_change_result result = {.struct_size = sizeof(result)};
+	struct hpz_lease *added = NULL;
+	unsigned before = fake_count_fds();
+
+#define SPOILED(field, value_)                                                                               \
+	do {                                                                                                 \
+		struct change_script script = make_change(file);                                             \
+		script.is_refused = true;                                                                    \
+		script.field = (value_);                                                                     \
+		assert_int_equal(ask_change(&script, &result, &added), HPZ_ERR_PROTOCOL);                    \
+		assert_null(added);                                                                          \
+		assert_int_equal(fake_count_fds(), before);                                                  \
+	} while (0)
+	SPOILED(reply.changed.id, 1);
+	SPOILED(reply.changed.given, PAGE);
+	SPOILED(reply.changed.total, 4);
+	SPOILED(reply.changed.total, 0);
+	SPOILED(reply.changed.segments, 1);
+	SPOILED(reply.changed.ready, 7 * PAGE);
+	SPOILED(reply.changed.zeroed, 6 * PAGE);
+	SPOILED(reply.changed.deliver, HPZ_DELIVER_PATH);
+	SPOILED(reply.segments[1].descriptor, 0);
+	SPOILED(reply.segments[1].bytes, UINT64_MAX);
+	SPOILED(reply.segments[1].record, HPZ_RECORD_POOL);
+	SPOILED(segments, 1);
+#undef SPOILED
+}
+
 /* ---- reservations ---- */
 
 struct reserve_script {
@@ -2778,6 +2917,8 @@ int main(void)
 		cmocka_unit_test(test_smaller_lease),
 		cmocka_unit_test(test_lease_many),
 		cmocka_unit_test(test_reserve),
+		cmocka_unit_test(test_change),
+		cmocka_unit_test(test_wrong_change),
 		cmocka_unit_test(test_wrong_bulk),
 		cmocka_unit_test(test_many_too_many),
 		cmocka_unit_test(test_withheld),

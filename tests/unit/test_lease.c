@@ -861,6 +861,232 @@ static void test_keys(void **state)
 	die(&hpzd);
 }
 
+/* ---- another size ---- */
+
+static struct pool_segment *get_clean(struct hpzd *hpzd)
+{
+	struct pool_segment *segment = pool_find_clean(hpzd->pool, 4);
+	assert_non_null(segment);
+	return segment;
+}
+
+static void append(struct hpzd *hpzd, struct lease *lease, uint64_t given)
+{
+	struct pool_segment *segment = get_clean(hpzd);
+	size_t before = lease->segment_count;
+
+	assert_int_equal(lease_append(&hpzd->leases, lease, &segment, &given, 1), 0);
+	assert_true(lease->segment_count == before + 1 && lease->firm == before &&
+		    lease->segments[before] == segment && segment->lease == lease->id &&
+		    segment->index == before && segment->given == given);
+}
+
+static void expect_segments(const struct lease *lease, size_t count, uint64_t pages)
+{
+	assert_non_null(lease);
+	assert_int_equal(lease->segment_count, count);
+	assert_int_equal(lease->segments_out, count);
+	assert_int_equal(lease->firm, 0);
+	assert_int_equal(lease_get_given(lease), pages * STORE_PAGE);
+}
+
+/* From one hpzd to the next, from single records and from a compacted journal. */
+static void die_and_start(struct hpzd *hpzd, int round)
+{
+	if (round % 2)
+		compact(hpzd);
+	die(hpzd);
+	start(hpzd);
+	assert_int_equal(hpzd->adopt_error, 0);
+}
+
+static void test_change(void **state)
+{
+	struct lease draft = {.label = "vm", .key = "k", .uid = 7, .asked = 5}, *rest = NULL;
+	struct hpzd hpzd;
+
+	put_clean(4, 4);
+	start(&hpzd);
+	struct lease *lease = grant(&hpzd, &draft, 2, 4, 4);
+	uint64_t id = lease->id;
+	lease_set_state(&hpzd.leases, lease, HPZ_STATE_LEASED);
+	append(&hpzd, lease, 3);
+	assert_int_equal(lease_confirm(&hpzd.leases, lease, 11 * STORE_PAGE), 0);
+	for (int round = 0; round < 3; round++, die_and_start(&hpzd, round)) {
+		lease = lease_find(&hpzd.leases, id);
+		expect_segments(lease, 3, 11);
+		assert_true(lease->state == HPZ_STATE_LEASED && lease->asked == 11 * STORE_PAGE);
+		assert_int_equal(hpzd.leases.count, 1);
+		assert_int_equal(hpzd.leases.segments_out, 3);
+	}
+	/* Less: the rest keeps its names, and is nobody's key. */
+	lease = lease_find(&hpzd.leases, id);
+	assert_int_equal(lease_split(&hpzd.leases, lease, 1, 2, 2 * STORE_PAGE, &rest), 0);
+	uint64_t rest_id = rest->id;
+	assert_true(rest_id > id && lease_is_known_id(&hpzd.leases, rest_id));
+	for (int round = 0; round < 3; round++, die_and_start(&hpzd, round)) {
+		lease = lease_find(&hpzd.leases, id);
+		rest = lease_find(&hpzd.leases, rest_id);
+		expect_segments(lease, 1, 2);
+		expect_segments(rest, 2, 7);
+		assert_true(rest->state == HPZ_STATE_RETURNING && rest->split_from == id &&
+			    rest->first_index == 1 && rest->uid == 7 && rest->pid == 0);
+		assert_true(lease->state == HPZ_STATE_LEASED && lease_has_rest(&hpzd.leases, lease));
+		assert_ptr_equal(lease_find_key(&hpzd.leases, 7, "k"), lease);
+		assert_int_equal(rest->segments[1]->index, 2);
+		assert_ptr_equal(lease_find_of(&hpzd.leases, rest->segments[1]), rest);
+		assert_ptr_equal(lease_find_of(&hpzd.leases, lease->segments[0]), lease);
+	}
+	rest = lease_find(&hpzd.leases, rest_id);
+	give_back(&hpzd, rest, 0);
+	give_back(&hpzd, rest, 1);
+	lease_end(&hpzd.leases, rest);
+	assert_false(lease_has_rest(&hpzd.leases, lease_find(&hpzd.leases, id)));
+	die_and_start(&hpzd, 0);
+	expect_segments(lease_find(&hpzd.leases, id), 1, 2);
+	assert_int_equal(hpzd.leases.count, 1);
+	/* Its end and its growth at once: another segment at the place of one that was given back. */
+	lease = lease_find(&hpzd.leases, id);
+	append(&hpzd, lease, 4);
+	assert_int_equal(lease_confirm(&hpzd.leases, lease, 6 * STORE_PAGE), 0);
+	die_and_start(&hpzd, 0);
+	expect_segments(lease_find(&hpzd.leases, id), 2, 6);
+	die(&hpzd);
+}
+
+/* hpzd dies while a lease grows: what it was about to get is taken back, it is whole. */
+static void test_death_during_growth(void **state)
+{
+	for (int is_renamed = 0; is_renamed < 2; is_renamed++) {
+		struct lease draft = {.label = "vm", .uid = 7};
+		struct hpzd hpzd;
+		char from[TEMP_PATH + 64], to[TEMP_PATH + 64], name[SEGMENT_NAME_MAX];
+
+		teardown(NULL);
+		setup(NULL);
+		put_clean(3, 4);
+		start(&hpzd);
+		struct lease *lease = grant(&hpzd, &draft, 2, 4, 4);
+		uint64_t id = lease->id;
+		lease_set_state(&hpzd.leases, lease, HPZ_STATE_LEASED);
+		append(&hpzd, lease, 4);
+		pool_get_segment_name(lease->segments[2], name);
+		snprintf(from, sizeof from, "%s/hpz/1/node0/leased/%s", dir, name);
+		snprintf(to, sizeof to, "%s/hpz/1/node0/clean/77.1", dir);
+		if (!is_renamed)
+			assert_int_equal(rename(from, to), 0);
+		die_and_start(&hpzd, 0);
+		expect_segments(lease_find(&hpzd.leases, id), 2, 8);
+		assert_int_equal(lease_find(&hpzd.leases, id)->state, HPZ_STATE_LEASED);
+		assert_int_equal(hpzd.leases.count, is_renamed ? 2 : 1);
+		if (is_renamed) {
+			struct lease *rest = lease_find_from(&hpzd.leases, id + 1);
+			assert_true(rest && rest->state == HPZ_STATE_RETURNING && rest->split_from == id &&
+				    rest->first_index == 2 && rest->segment_count == 1 && rest->uid == 7);
+			die_and_start(&hpzd, 1);
+			assert_int_equal(hpzd.leases.count, 2);
+		}
+		die(&hpzd);
+	}
+}
+
+/* The journal takes so many bytes more, and not one beyond. */
+static void limit_journal(const struct hpzd *hpzd, uint64_t more, struct rlimit *ret_before)
+{
+	struct rlimit limit;
+
+	signal(SIGXFSZ, SIG_IGN);
+	getrlimit(RLIMIT_FSIZE, ret_before);
+	limit = *ret_before;
+	limit.rlim_cur = journal_get_bytes(hpzd->journal) + more;
+	setrlimit(RLIMIT_FSIZE, &limit);
+}
+
+/* What cannot be written is not done. */
+static void test_change_without_journal(void **state)
+{
+	struct lease draft = {.label = "vm", .asked = 5}, *rest = NULL;
+	struct rlimit before;
+	struct hpzd hpzd;
+	uint64_t given = 4;
+
+	put_clean(4, 4);
+	start(&hpzd);
+	struct lease *lease = grant(&hpzd, &draft, 2, 4, 4);
+	lease_set_state(&hpzd.leases, lease, HPZ_STATE_LEASED);
+	struct pool_segment *segment = get_clean(&hpzd);
+	limit_journal(&hpzd, 0, &before);
+	assert_true(lease_append(&hpzd.leases, lease, &segment, &given, 1) < 0);
+	assert_int_equal(segment->state, SEGMENT_CLEAN);
+	assert_true(lease_split(&hpzd.leases, lease, 1, 2, 1, &rest) < 0);
+	setrlimit(RLIMIT_FSIZE, &before);
+	expect_segments(lease, 2, 8);
+	assert_true(!rest && lease->asked == 5 && hpzd.leases.count == 1);
+	append(&hpzd, lease, 4);
+	limit_journal(&hpzd, 0, &before);
+	assert_true(lease_confirm(&hpzd.leases, lease, 12) < 0);
+	setrlimit(RLIMIT_FSIZE, &before);
+	assert_int_equal(lease->firm, 2);
+	/* As whoever could not confirm it does. */
+	assert_int_equal(lease_split(&hpzd.leases, lease, 2, 4, 5, &rest), 0);
+	expect_segments(lease, 2, 8);
+	expect_segments(rest, 1, 4);
+	die(&hpzd);
+}
+
+/* hpzd dies between the records of a split: the lease has all it had. */
+static void test_death_during_split(void **state)
+{
+	struct lease draft = {.label = "vm", .uid = 7, .asked = 5}, *rest = NULL;
+	struct rlimit before;
+	struct hpzd hpzd;
+
+	put_clean(2, 4);
+	start(&hpzd);
+	struct lease *lease = grant(&hpzd, &draft, 2, 4, 4);
+	uint64_t id = lease->id;
+	lease_set_state(&hpzd.leases, lease, HPZ_STATE_LEASED);
+	/* Room for the record of the rest and its state, not for the lease's. */
+	limit_journal(&hpzd,
+		2 * 56 + sizeof(struct journal_lease) + sizeof(struct journal_segment) +
+			sizeof(struct journal_state),
+		&before);
+	assert_true(lease_split(&hpzd.leases, lease, 1, 2, 1, &rest) < 0);
+	setrlimit(RLIMIT_FSIZE, &before);
+	assert_null(rest);
+	expect_segments(lease, 2, 8);
+	die_and_start(&hpzd, 0);
+	expect_segments(lease_find(&hpzd.leases, id), 2, 8);
+	assert_true(lease_find(&hpzd.leases, id)->state == HPZ_STATE_LEASED &&
+		    lease_find(&hpzd.leases, id)->asked == 5);
+	assert_int_equal(hpzd.leases.count, 1);
+	assert_true(lease_is_known_id(&hpzd.leases, id + 1));
+	die(&hpzd);
+}
+
+/* The journal is lost while a lease and what it gave back are out: every segment is some lease's, unknown. */
+static void test_split_without_records(void **state)
+{
+	struct lease draft = {.label = "vm", .uid = 7}, *rest = NULL;
+	char path[TEMP_PATH + 16];
+	struct hpzd hpzd;
+
+	put_clean(3, 4);
+	start(&hpzd);
+	struct lease *lease = grant(&hpzd, &draft, 2, 4, 4);
+	lease_set_state(&hpzd.leases, lease, HPZ_STATE_LEASED);
+	assert_int_equal(lease_split(&hpzd.leases, lease, 1, 4, 1, &rest), 0);
+	die(&hpzd);
+	snprintf(path, sizeof path, "%s/journal", dir);
+	assert_int_equal(unlink(path), 0);
+	start(&hpzd);
+	assert_int_equal(hpzd.adopt_error, 0);
+	assert_int_equal(hpzd.leases.segments_out, 2);
+	LIST_FOR_EACH (pos, &hpzd.leases.leases)
+		assert_true(LEASE_OF(pos)->is_unknown);
+	die(&hpzd);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -885,6 +1111,11 @@ int main(void)
 		cmocka_unit_test(test_many),
 		cmocka_unit_test(test_senseless_records),
 		TEST(test_keys),
+		TEST(test_change),
+		TEST(test_death_during_growth),
+		TEST(test_change_without_journal),
+		TEST(test_death_during_split),
+		TEST(test_split_without_records),
 	};
 	return cmocka_run_group_tests_name("lease", tests, NULL, NULL);
 }

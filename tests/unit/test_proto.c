@@ -581,6 +581,16 @@ static void test_check_others(void **state)
 	CHECK_WITH(proto_check_reserve, lease, reserve, key[0], 'k', HPZ_ERR_INVALID);
 	CHECK_WITH(proto_check_reserve, lease, reserve, bytes, 0, HPZ_ERR_INVALID);
 
+	const struct hpz_wire_change change = {.size = sizeof(change), .id = 1, .bytes = 1};
+	CHECK(change, change, known, 253, HPZ_OK);
+	CHECK(change, change, known, 254, HPZ_ERR_INVALID);
+	CHECK(change, change, id, 0, HPZ_ERR_INVALID);
+	CHECK(change, change, bytes, 0, HPZ_ERR_INVALID);
+	CHECK(change, change, bytes, 1ull << 63, HPZ_ERR_TOO_LARGE);
+	CHECK(change, change, timeout_ms, -2, HPZ_ERR_INVALID);
+	CHECK(change, change, priority, 1001, HPZ_ERR_INVALID);
+	CHECK(change, change, reserved, 1, HPZ_ERR_UNSUPPORTED);
+
 	const struct hpz_wire_release unreserve = {.size = sizeof(unreserve), .id = 1};
 	CHECK_WITH(proto_check_unreserve, release, unreserve, id, UINT64_MAX, HPZ_OK);
 	CHECK_WITH(proto_check_unreserve, release, unreserve, id, 0, HPZ_ERR_INVALID);

@@ -475,11 +475,11 @@ static void test_out(void **state)
 	assert_int_equal(
 		segment_link_out(store, &dirs, "absent", token, 2, geteuid(), getegid(), 0600), -ENOENT);
 	/* Fewer than there are: what is left is said, not lost. */
-	assert_int_equal(segment_remove_out(store->out_fd, token, 1), -ENOTEMPTY);
-	assert_int_equal(segment_remove_out(store->out_fd, token, 2), 0);
+	assert_int_equal(segment_remove_out(store->out_fd, token, 0, 1), -ENOTEMPTY);
+	assert_int_equal(segment_remove_out(store->out_fd, token, 0, 2), 0);
 	assert_int_equal(lstat(path, &st), -1);
-	assert_int_equal(segment_remove_out(store->out_fd, token, 2), 0); /* gone is gone */
-	assert_int_equal(segment_remove_out(store->out_fd, other, 0), 0);
+	assert_int_equal(segment_remove_out(store->out_fd, token, 0, 2), 0); /* gone is gone */
+	assert_int_equal(segment_remove_out(store->out_fd, other, 0, 0), 0);
 	get_inode(SEGMENT_LEASED, "1.1.9.0");
 	get_inode(SEGMENT_LEASED, "2.1.9.1");
 }

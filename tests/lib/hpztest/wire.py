@@ -5,6 +5,7 @@ import struct
 
 HELLO, STATUS, LEASE, ACK, RELEASE, ADOPT, LIST, WAIT, DRAIN = range(1, 10)
 SET, CLEARING = 12, 14
+RESERVE, UNRESERVE = 17, 18
 REPLY = 1
 MAGIC = 0x315A5048
 HEAD = struct.Struct("<IHHQII")  # size op flags id error descriptors
@@ -23,14 +24,15 @@ def make_empty(op):
     return make_message(op, struct.pack("<II", 8, 0), request_id=2)
 
 
-def make_lease(size, page_size=0, node=-1, flags=0, deliver=0, timeout_ms=0, label=b"", key=b"", request_id=3, count=0):
+def make_lease(size, page_size=0, node=-1, flags=0, deliver=0, timeout_ms=0, label=b"", key=b"", request_id=3, count=0, op=LEASE,
+               priority=0, ttl_ms=0, reservation=0):
     payload = struct.pack("<IIQQiIIIqqqiIq128s128sIiQQIIQ", 376, flags, size, page_size, node, deliver, 0, 0, timeout_ms, -1, -1,
-                          0, 0, 0, label, key, count, 0, 0, 0, 0, 0, 0)
-    return make_message(LEASE, payload, request_id=request_id)
+                          0, 0, 0, label, key, count, priority, ttl_ms, reservation, 0, 0, 0)
+    return make_message(op, payload, request_id=request_id)
 
 
-def make_ack(lease):
-    return make_message(ACK, struct.pack("<IIQ", 16, 0, lease), request_id=4)
+def make_ack(lease, count=0):
+    return make_message(ACK, struct.pack("<IIQ", 16, count, lease), request_id=4)
 
 
 def make_release(lease, flags=0, timeout_ms=0):
