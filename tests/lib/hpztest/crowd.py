@@ -9,7 +9,7 @@ import threading
 import time
 
 from hpztest import wire
-from hpztest.client import Hold, HoldError, running
+from hpztest.client import Hold, HoldError, hpzctl, running
 from hpztest.host import MIB
 from hpztest.service import get_build_directory
 
@@ -109,8 +109,10 @@ class Client(threading.Thread):
             self.lease()
         elif self.holdings and choice < 0.8:
             self.end(self.holdings.pop(self.random.randrange(len(self.holdings))))
-        elif choice < 0.9:
+        elif choice < 0.88:
             self.die_in_request()
+        elif self.holdings and choice < 0.94:
+            self.change(self.random.choice(self.holdings))
         else:
             self.drop_request()
         time.sleep(self.random.random() * 0.01)
@@ -148,12 +150,21 @@ class Client(threading.Thread):
                      stdin=subprocess.PIPE, stdout=subprocess.DEVNULL):
             time.sleep(wait)
 
+    def change(self, holding):
+        """More, and as much as before again, without its holder, who does not notice."""
+        size = holding.hold.got["size"]
+        hpzctl("grow", holding.id, size + self.random.choice((2, 8)) * MIB, check=False)
+        if self.random.random() < 0.8:
+            hpzctl("shrink", holding.id, size, check=False)
+
     def drop_request(self):
         """Asks and goes before the answer, or without reading it, or without confirming it."""
         size, patience = self.random.choice(SIZES), self.random.choice((0, 0.002, None))
         with contextlib.suppress(OSError, AssertionError, TypeError), wire.Stranger() as stranger:
             stranger.socket.settimeout(2)
-            stranger.send(wire.make_lease(size, label=b"dropped", deliver=self.random.randrange(2)))
+            op, ttl_ms = self.random.choice(((wire.LEASE, 0), (wire.LEASE, 0), (wire.RESERVE, 200)))
+            deliver, count = (0, 0) if op == wire.RESERVE else (self.random.randrange(2), self.random.choice((0, 0, 3)))
+            stranger.send(wire.make_lease(size, label=b"dropped", deliver=deliver, count=count, op=op, ttl_ms=ttl_ms))
             if patience is None:
                 stranger.receive()
             else:
