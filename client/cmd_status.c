@@ -148,6 +148,17 @@ static void cmd_status_print_message(const char *name, const char *message)
 	putchar('\n');
 }
 
+static void cmd_status_print_reserved(const struct hpz_pool_status *pool)
+{
+	char size[SIZE_TEXT];
+
+	if (pool->reserved_pages == 0)
+		return;
+	output_print_text(stdout, pool->name);
+	printf(": %s of it is reserved; see hpzctl leases\n",
+		size_format(pool->reserved_pages * pool->page_size, size));
+}
+
 /* What should not be, in a line each: it has no column, because it should always be empty. */
 static void cmd_status_print_faults(const struct hpz_pool_status *pool)
 {
@@ -184,6 +195,7 @@ static void cmd_status_print_pools(const struct hpz_status *status, uint32_t poo
 	for (uint32_t i = 0; i < pool_count; i++) {
 		cmd_status_get_pool(status, i, &pool);
 		cmd_status_print_message(pool.name, pool.message);
+		cmd_status_print_reserved(&pool);
 		cmd_status_print_faults(&pool);
 	}
 }
