@@ -39,9 +39,10 @@ run_exit_commands() {
 	exit "$status"
 }
 trap run_exit_commands EXIT
-child=
+child='' children=()
 on_signal() {
-	[[ -z $child ]] || "$lib_dir/host" end "$child" 120
+	local one
+	for one in $child ${children[@]+"${children[@]}"}; do "$lib_dir/host" end "$one" 120; done
 	exit $((128 + $1))
 }
 trap 'on_signal 2' INT
