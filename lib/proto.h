@@ -89,11 +89,10 @@
  *
  * CHANGE gives a confirmed lease another size, in whole pages. It grows by one segment behind those it has,
  * found and waited for as for a LEASE. It shrinks by whole segments at its end and by the end of the last one
- * that stays; its holder must have unmapped and closed them. They become a lease of their own that is
- * returning
- * (`returning`), and come back as all memory does. `known` says how many segments the client has: those
- * behind them come with the reply, with their descriptors, so that a client that lost a reply asks again for
- * the same. Descriptors are confirmed with ACK, of the lease's id.
+ * that stays; its holder must have unmapped and closed them. They become a lease of their own, `returning`,
+ * and come back as all memory does. `known` says how many segments the client has: those behind them come
+ * with the reply, with their descriptors, so that a client that lost a reply asks again for the same.
+ * Descriptors are confirmed with ACK, of the lease's id.
  *
  * Strings are UTF-8 in fixed arrays, padded with zero bytes; one that fills its array has no NUL.
  */

@@ -20,12 +20,17 @@ PAGE = 2 * MIB
 POOL_PAGES = 32
 INVALID, DENIED, UNKNOWN, ENDED = 2, 7, 11, 12
 LEASED = struct.Struct("<IIQQQQIIQ")  # size segments id asked given ready deliver reserved zeroed
-SEGMENT_BYTES = 296
 DAY_MS = 86400000
 
 
 def get_reservations():
     return get_status()["reservations"]
+
+
+def close_all(fds):
+    """Once: what is closed is not in the list any more."""
+    while fds:
+        os.close(fds.pop())
 
 
 class ReserveTest(HpzTest):
@@ -129,6 +134,7 @@ class Many(ReserveTest):
         """The ids and descriptors of a bulk."""
         stranger.send(wire.make_lease(size, count=count, **more))
         message, fds, _, _ = socket.recv_fds(stranger.socket, 1 << 18, 253)
+        self.addCleanup(close_all, fds)
         head = wire.HEAD.unpack_from(message)
         self.assertEqual((head[4], head[5]), (0, count))
         self.assertEqual(len(fds), count)
@@ -137,7 +143,8 @@ class Many(ReserveTest):
             leased = LEASED.unpack_from(message, at)
             self.assertEqual((leased[1], leased[4]), (1, size))
             ids.append(leased[2])
-            at += LEASED.size + SEGMENT_BYTES
+            at += leased[0]
+            at += struct.unpack_from("<I", message, at)[0]
         self.assertEqual(at, len(message))
         return ids, fds
 
@@ -146,17 +153,16 @@ class Many(ReserveTest):
         with wire.Stranger() as stranger:
             ids, fds = self.ask(stranger, 12)
             stranger.send(wire.make_ack(ids[0], 12))
+            maps = [mmap.mmap(fd, PAGE) for fd in fds]
+            close_all(fds)
             try:
-                maps = [mmap.mmap(fd, PAGE) for fd in fds]
                 for number, memory in enumerate(maps):
                     self.assertEqual(memory[:].count(0), PAGE)
                     memory[:] = bytes([number + 1]) * PAGE
                 self.assertTrue(all(memory[:].count(number + 1) == PAGE for number, memory in enumerate(maps)))
+            finally:
                 for memory in maps:
                     memory.close()
-            finally:
-                for fd in fds:
-                    os.close(fd)
             wait_until("all are leased", lambda: {self.get_lease(lease)["state"] for lease in ids} == {"leased"})
             hpzctl("release", "--wait", *ids[:5])
             self.assertEqual([lease["id"] for lease in get_status()["leases"]], ids[5:])
@@ -167,8 +173,7 @@ class Many(ReserveTest):
         """Nothing is confirmed and the connection is closed: nothing is lost. Half confirmed: that half stays until its end."""
         with wire.Stranger() as stranger:
             ids, fds = self.ask(stranger, 8)
-            for fd in fds:
-                os.close(fd)
+            close_all(fds)
             self.assertEqual({self.get_lease(lease)["state"] for lease in ids}, {"offered"})
         for lease in ids:
             self.wait_ended(lease)
