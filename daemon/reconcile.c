@@ -619,7 +619,7 @@ static void make_plan(struct reconcile *reconcile, struct pool *pool)
 	policy_plan(&input, &pool->plan);
 	/* Where nothing is taken from the kernel or given to it, it does not matter what is free. */
 	if (pool->plan.missing_pages == 0 && pool->lacking_pages == 0 && pool->give_back == 0 &&
-		!pool->wants_count)
+		pool->size.demoting == 0 && !pool->wants_count)
 		return;
 	pool->wants_count = false;
 	count_pages(reconcile, pool, &input);
