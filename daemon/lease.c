@@ -590,8 +590,7 @@ static struct lease *make_rest(const struct lease_table *table, const struct lea
 		return NULL;
 	}
 	memcpy(rest->segments, lease->segments + first, count * sizeof *rest->segments);
-	list_init(&rest->link);
-	list_init(&rest->hash_link);
+	init_links(rest);
 	rest->id = table->next_id;
 	rest->split_from = lease->id;
 	rest->first_index = (uint32_t)first;
@@ -621,6 +620,7 @@ static void let_go(struct lease_table *table, struct lease *lease, struct lease 
 	lease->segments_out -= rest->segments_out;
 	table->segments_out -= rest->segments_out;
 	insert(table, rest);
+	change_state(table, rest, HPZ_STATE_RETURNING);
 }
 
 /* hpzd died while it grew: its holder has not heard of what it was about to get, which is taken back. */

@@ -279,9 +279,10 @@ static struct {
 
 static int ask(const struct request_peer *peer, uint16_t op, const void *payload, size_t size)
 {
-	_Alignas(8) unsigned char message[1024];
+	_Alignas(8) unsigned char message[HPZ_WIRE_MAX_REQUEST];
 	size_t length = proto_set_head(message, op, 7, false, 0, 0, size);
 
+	assert_true(length <= sizeof message);
 	memcpy(message + sizeof(struct hpz_wire_head), payload, size);
 	enum request_outcome outcome = request_handle(&requests, SESSION, peer, message, length, 0);
 	if (outcome != REQUEST_REPLIED)
