@@ -40,7 +40,8 @@
 
 static const uint64_t bench_lease_sizes[] = {2 * MIB, 16 * MIB, 128 * MIB, GIB, 8 * GIB};
 static const unsigned bench_lease_segments[] = {10, 100, 1000, 10000};
-static const unsigned bench_lease_clients[] = {1, 2, 4, 8, 16, 32, 64};
+#define BENCH_LEASE_CLIENTS_MAX 64
+static const unsigned bench_lease_clients[] = {1, 2, 4, 8, 16, 32, BENCH_LEASE_CLIENTS_MAX};
 
 #define SIZES    ARRAY_SIZE(bench_lease_sizes)
 #define SEGMENTS ARRAY_SIZE(bench_lease_segments)
@@ -326,10 +327,11 @@ static void bench_load_be_client(
 static unsigned bench_load_run(const struct bench_lease *bench, struct bench_load *load)
 {
 	unsigned started = 0, good = 0;
+	pid_t pids[BENCH_LEASE_CLIENTS_MAX];
 	char byte;
 
 	for (pid_t pid = 1; started < load->clients && pid > 0; started += pid > 0) {
-		pid = fork();
+		pid = pids[started] = fork();
 		if (pid == 0)
 			bench_load_be_client(bench, load, started);
 	}
@@ -340,7 +342,8 @@ static unsigned bench_load_run(const struct bench_lease *bench, struct bench_loa
 	load->gate[1] = close_fd(load->gate[1]);
 	for (unsigned i = 0; i < started; i++) {
 		int status = 1;
-		if (wait(&status) > 0 && status == 0)
+		/* Not an hpzd that has died: bench_daemon_stop() would then signal a process that is none. */
+		if (waitpid(pids[i], &status, 0) > 0 && status == 0)
 			good++;
 	}
 	return good;
