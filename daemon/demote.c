@@ -215,9 +215,13 @@ static void on_demoted(uv_work_t *work, int status)
 	struct nr *nr = demotion->nr;
 	struct pool *from = demotion->from, *to = demotion->to;
 	from->is_raising = to->is_raising = false;
+	from->leaving = 0;
 	from->has_known_nr = to->has_known_nr = false;
 	from->demotion = NULL;
 	from->demoted += demotion->done;
+	/* An order or a reload may have changed what they are to be meanwhile. */
+	demotion->before.from_pages = resize_get_base(from);
+	demotion->before.to_pages = resize_get_base(to);
 	apply(from, to, &demotion->before, demotion->done);
 	write_outcome(nr, from, to);
 	tell(demotion);
@@ -255,13 +259,22 @@ static void start(struct nr *nr, struct pool *from, struct pool *to, uint64_t pa
 	from->demotion = demotion;
 	from->nr_delta = to->nr_delta = 0;
 	from->is_raising = to->is_raising = true;
+	from->leaving = pages;
 }
 
 static bool has_discards(const struct policy_plan *plan)
 {
 	for (size_t i = 0; i < plan->action_count; i++) {
-		if (plan->actions[i].kind == POLICY_DISCARD)
+		switch (plan->actions[i].kind) {
+		case POLICY_DISCARD:
+		case POLICY_DROP:
+		case POLICY_CUT:
 			return true;
+		case POLICY_CREATE:
+		case POLICY_RAISE:
+		case POLICY_LOWER:
+			break;
+		}
 	}
 	return false;
 }

@@ -382,7 +382,9 @@ int host_demote(const struct host *host, int32_t node, uint64_t page_size, uint6
 	r = host_get_counters(host, node, page_size, &after);
 	if (r < 0)
 		return r;
-	*ret_done = MIN(before.nr - MIN(before.nr, after.nr), pages);
+	/* Surplus comes and goes with its holders. */
+	uint64_t kept = persistent_pages(&before);
+	*ret_done = MIN(kept - MIN(kept, persistent_pages(&after)), pages);
 	return *ret_done > 0 ? 0 : written;
 }
 

@@ -135,6 +135,7 @@ static void on_changed(uv_work_t *handle, int status)
 	struct pool *pool = work->pool;
 	int64_t got = work->result < 0 ? 0 : (int64_t)(work->after - work->before);
 	pool->is_raising = false;
+	pool->leaving = 0;
 	pool->has_known_nr = false; /* whatever others did meanwhile cannot be told from it */
 	if (work->delta > 0)
 		pool->raised += (uint64_t)MAX(got, 0);
@@ -166,12 +167,14 @@ int nr_change(struct nr *nr, struct pool *pool, int64_t pages)
 	work->work.data = work;
 	pool->nr_before = get_kept(&pool->kernel);
 	pool->nr_delta = pages;
+	pool->leaving = pages < 0 ? (uint64_t)-pages : 0;
 	pool->is_raising = true;
 	/* The intent first: what if we die right there? */
 	write_raise(nr->journal, pool);
 	int r = uv_queue_work(nr->loop, &work->work, do_change, on_changed);
 	if (r < 0) {
 		pool->is_raising = false;
+		pool->leaving = 0;
 		write_raise(nr->journal, pool);
 		free(work);
 	}

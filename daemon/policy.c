@@ -302,6 +302,7 @@ static void plan_fills(const struct policy_input *input, struct policy_plan *pla
 	}
 	if (input->is_gentle)
 		plan_filler(input, &fills, plan);
+	plan->place_pages = fills.place;
 	/* What is left of usable would serve a part of what is short, and what is given back just now. */
 	uint64_t lacking = subtract(plan->short_pages, fills.usable + count_freed(plan));
 	/* And nothing that is there, clean or not, nor what comes serves who waits. */

@@ -97,6 +97,7 @@ struct policy_plan {
 	uint64_t usable_pages;   /* of the kernel's free pages, ours to take */
 	uint64_t missing_pages;  /* wanted by the stock, not there and not under way */
 	uint64_t short_pages;    /* of these, what the kernel does not have either */
+	uint64_t place_pages;    /* what the stock could still grow by, in segments of whatever length */
 };
 
 /* What to do now to come nearer to the stock. Called after every batch of events. */

@@ -671,7 +671,8 @@ static uint64_t count_missing(struct pool_class *class, enum segment_state state
 
 void pool_count_promised(struct pool *pool, uint64_t *ret_filling, uint64_t *ret_mending)
 {
-	*ret_filling = *ret_mending = 0;
+	*ret_filling = 0;
+	*ret_mending = pool->leaving;
 	LIST_FOR_EACH (pos, &pool->classes) {
 		struct pool_class *class = CONTAINER_OF(pos, struct pool_class, link);
 		*ret_filling += count_missing(class, SEGMENT_FILLING, false);

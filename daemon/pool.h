@@ -155,6 +155,8 @@ struct pool {
 	/* nr_hugepages: what we raised it by, and what is being done about it */
 	uint64_t raised;
 	uint64_t give_back; /* of these, nobody wants any more: lowered as they come free */
+	uint64_t
+		wanted_again; /* by a configuration that changed while no hpzd ran; until reconcile_start() */
 	bool is_raising;
 	uint64_t raise_retry_ns; /* not before; CLOCK_MONOTONIC */
 	unsigned raise_failures;
@@ -162,6 +164,7 @@ struct pool {
 	 * lowered them (0: nobody did) */
 	uint64_t nr_before;
 	int64_t nr_delta;
+	uint64_t leaving; /* free pages that are about to be lowered or split: nobody else's */
 	bool has_known_nr;
 	uint64_t known_nr, nr_expected;
 	void *demotion;   /* demote's: under way; NULL: none */
@@ -294,8 +297,8 @@ void pool_count_holders(struct pool *pool, uint64_t *ret_holes, uint64_t *ret_gr
 
 /*
  * What has been promised and is not yet taken from the kernel: to what is being filled, and to dirty segments
- * that are worked on. Read before the kernel's counters: a page taken in between is counted once too often,
- * not once too little.
+ * that are worked on, and what nr_hugepages is just being lowered by. Read before the kernel's counters: a
+ * page taken in between is counted once too often, not once too little.
  */
 void pool_count_promised(struct pool *pool, uint64_t *ret_filling, uint64_t *ret_mending);
 /* Lengths of all segments, in pages. */

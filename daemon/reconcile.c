@@ -405,8 +405,14 @@ int reconcile_give_back(struct reconcile *reconcile, struct pool *pool)
 {
 	if (pool->is_raising)
 		return -EAGAIN;
-	host_get_counters(reconcile->host, pool->config.node, pool->config.page_size, &pool->kernel);
-	uint64_t possible = MIN(pool->raised, pool->kernel.free);
+	uint64_t holes, grown;
+	if (host_get_counters(reconcile->host, pool->config.node, pool->config.page_size, &pool->kernel) < 0)
+		return 0;
+	nr_look(&reconcile->nr, pool); /* what others lowered meanwhile is not ours to lower again */
+	/* Leases may be out: what their holders punched is owed to them. */
+	pool_count_holders(pool, &holes, &grown);
+	uint64_t taken = pool->kernel.resv + holes;
+	uint64_t possible = MIN(pool->raised, pool->kernel.free - MIN(pool->kernel.free, taken));
 	if (possible == 0)
 		return 0;
 	return nr_change(&reconcile->nr, pool, -(int64_t)possible) < 0 ? -ENOMEM : -EAGAIN;
@@ -601,7 +607,7 @@ static void make_plan(struct reconcile *reconcile, struct pool *pool)
 		.is_draining = pool->is_draining,
 		.is_gentle = pool->config.is_learning,
 		.reshape_percent = reconcile->reshape_percent,
-		.is_shrunk = (pool->target < pool->config.pages),
+		.is_shrunk = pool->target < pool->config.pages || pool->give_back > 0,
 		.classes = classes,
 		.class_count = pool_get_classes(pool, classes),
 		.clean_pages = pool->pages[SEGMENT_CLEAN],
@@ -610,7 +616,9 @@ static void make_plan(struct reconcile *reconcile, struct pool *pool)
 		.lacking_pages = pool->lacking_pages,
 		.room_pages = pool->lacking_pages > 0 ? get_room(reconcile, pool) : 0,
 		.give_back_pages = pool->give_back,
-		.may_raise = pool->config.raise && may_change,
+		/* What is withheld for others is not asked of the kernel meanwhile, but for who waits. */
+		.may_raise =
+			pool->config.raise && may_change && (pool->size.withheld == 0 || pool->waiting > 0),
 		.may_lower = may_change,
 		.is_raising = pool->is_raising,
 		.free_slots = get_free_slots(reconcile, pool),
@@ -618,20 +626,25 @@ static void make_plan(struct reconcile *reconcile, struct pool *pool)
 	pool->is_counted = false;
 	policy_plan(&input, &pool->plan);
 	/* Where nothing is taken from the kernel or given to it, it does not matter what is free. */
-	if (pool->plan.missing_pages == 0 && pool->lacking_pages == 0 && pool->give_back == 0 &&
+	bool has_place = pool->config.is_learning && pool->plan.place_pages > 0;
+	if (pool->plan.missing_pages == 0 && !has_place && pool->lacking_pages == 0 && pool->give_back == 0 &&
 		pool->size.demoting == 0 && !pool->wants_count)
 		return;
 	pool->wants_count = false;
 	count_pages(reconcile, pool, &input);
 	policy_plan(&input, &pool->plan);
+	/* It holds less than it is to have: what was owed for a smaller size never came. */
+	if (pool->plan.short_pages > 0 && pool->give_back > 0 && !pool->is_raising && pool->kernel.nr > 0)
+		nr_owe(&reconcile->nr, pool, -(int64_t)pool->give_back);
 }
 
 /* What is opened for it must not be taken for somebody else's. */
-static void cut_clean(struct reconcile *reconcile, struct pool *pool, uint64_t segment_pages, uint64_t pages)
+/* False: it cannot be cut now. */
+static bool cut_clean(struct reconcile *reconcile, struct pool *pool, uint64_t segment_pages, uint64_t pages)
 {
 	struct pool_segment *segment = pool_find_clean(pool, segment_pages);
 	if (!segment)
-		return;
+		return true;
 	_cleanup_fd_ int fd = reconcile_open_clean(reconcile, segment);
 	segment->is_opening = true;
 	int r = fd < 0 ? fd : pool_cut(segment, fd, pages);
@@ -640,6 +653,7 @@ static void cut_clean(struct reconcile *reconcile, struct pool *pool, uint64_t s
 	if (r < 0 && r != -EBUSY &&
 		r != -EINVAL) /* those: somebody opened it, and it is not clean any more */
 		log_error("pool %s: a clean segment cannot be cut: %s", pool->name, strerror(-r));
+	return r == 0 || segment->state != SEGMENT_CLEAN;
 }
 
 static uint64_t drop_class(struct pool *pool, uint64_t segment_pages, uint64_t count)
@@ -675,19 +689,21 @@ static void drop_dirty(struct reconcile *reconcile, struct pool *pool)
 	}
 }
 
-static void discard_clean(struct pool *pool, uint64_t segment_pages, uint64_t count)
+/* False: they cannot be unlinked now. */
+static bool discard_clean(struct pool *pool, uint64_t segment_pages, uint64_t count)
 {
 	for (uint64_t i = 0; i < count; i++) {
 		struct pool_segment *segment = pool_find_clean(pool, segment_pages);
 		if (!segment)
-			return;
+			return true;
 		int r = pool_discard(segment);
 		if (r < 0) {
 			log_error(
 				"pool %s: a clean segment cannot be unlinked: %s", pool->name, strerror(-r));
-			return;
+			return false;
 		}
 	}
+	return true;
 }
 
 /* What was found on disk and nobody may have, as `reuse` stands now: it is filled anew before somebody asks
@@ -735,18 +751,26 @@ static void apply_plan(struct reconcile *reconcile, struct pool *pool, bool may_
 			create(reconcile, pool, action->segment_pages, count);
 			break;
 		case POLICY_DISCARD:
-			discard_clean(pool, action->segment_pages, action->count);
-			reconcile_mark(reconcile);
+			if (discard_clean(pool, action->segment_pages, action->count))
+				reconcile_mark(reconcile);
+			else
+				want_tick(reconcile, RETRY_MS);
 			break;
 		case POLICY_RAISE:
 			nr_change(&reconcile->nr, pool, (int64_t)(action->segment_pages * action->count));
 			break;
 		case POLICY_LOWER:
-			nr_change(&reconcile->nr, pool, -(int64_t)(action->segment_pages * action->count));
+			/* The same. What is gone of it is owed to holders, or promised. */
+			count = MIN(action->segment_pages * action->count, pool->plan.usable_pages);
+			pool->plan.usable_pages -= count;
+			if (count > 0)
+				nr_change(&reconcile->nr, pool, -(int64_t)count);
 			break;
 		case POLICY_CUT:
-			cut_clean(reconcile, pool, action->segment_pages, action->count);
-			reconcile_mark(reconcile);
+			if (cut_clean(reconcile, pool, action->segment_pages, action->count))
+				reconcile_mark(reconcile);
+			else
+				want_tick(reconcile, RETRY_MS);
 			break;
 		case POLICY_DROP: /* drop_dirty() */
 			break;
@@ -1106,6 +1130,11 @@ void reconcile_start(struct reconcile *reconcile, struct journal *journal)
 {
 	reconcile->journal = reconcile->nr.journal = journal;
 	reconcile->is_started = true;
+	for (size_t i = 0; i < reconcile->pool_count; i++) {
+		struct pool *pool = reconcile->pools[i];
+		nr_owe(&reconcile->nr, pool, -(int64_t)pool->wanted_again);
+		pool->wanted_again = 0;
+	}
 	/* What was read is worth writing anew: torn tails and ended leases go. */
 	int r = journal_compact(journal, write_all, reconcile);
 	if (r < 0)

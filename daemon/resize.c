@@ -83,9 +83,11 @@ int resize_set(struct nr *nr, struct pool *pool, uint64_t pages)
 void resize_set_config(struct nr *nr, struct pool *pool, const struct config_pool *config)
 {
 	struct pool_size before = pool->size;
+	uint64_t target = pool->target;
 	pool_set_config(pool, config);
-	if (before.withheld > pool->size.withheld)
-		nr_owe(nr, pool, -(int64_t)(before.withheld - pool->size.withheld));
+	/* Wanted again, whether an order ended or the configuration says more. */
+	if (pool->target > target)
+		nr_owe(nr, pool, -(int64_t)(pool->target - target));
 	if (before.is_resized == pool->size.is_resized && before.withheld == pool->size.withheld)
 		return;
 	if (resize_write(nr->journal, pool) < 0)
@@ -134,4 +136,8 @@ void resize_read_record(struct pool *pool, enum journal_type type, const void *p
 	pool_set_size(pool, &(struct pool_size){.is_resized = is_valid && record->is_resized,
 				    .pages = record->pages,
 				    .withheld = may_withhold ? record->withheld : 0});
+	/* What it was to be then. The debt stands in another record: reconcile_start() has both. */
+	uint64_t before = record->is_resized ? record->pages : record->configured;
+	before -= MIN(before, record->withheld);
+	pool->wanted_again = pool->target - MIN(pool->target, before);
 }
