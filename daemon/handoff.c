@@ -453,6 +453,8 @@ static void add_watch(struct handoff_lease *hl, const struct pool_segment *segme
 static void add_watches(struct handoff_lease *hl)
 {
 	remove_watches(hl);
+	if (hl->trimmed) /* our own close would look like somebody's: on_trimmed() watches again */
+		return;
 	for (size_t i = 0; i < hl->lease->segment_count; i++) {
 		if (hl->lease->segments[i])
 			add_watch(hl, hl->lease->segments[i]);
@@ -832,6 +834,7 @@ static void take_back(struct handoff_lease *hl, size_t index, const struct proof
 		set_timer(hl, NEXT_RETURN, RETRY_ERROR_MS);
 		return;
 	}
+	segment->lease = hl->lease->id; /* of what was split off the name said another */
 	segment->proof =
 		prover_is_full(hl->handoff->prover, proof->source) ? POOL_PROOF_FULL : POOL_PROOF_WEAK;
 	if (segment->proof == POOL_PROOF_FULL)

@@ -54,9 +54,11 @@ _Static_assert(sizeof(struct journal_reserve) == 256, "on disk, may grow");
 struct journal {
 	int dir;
 	int fd;
-	uint64_t bytes;    /* whole records; the file may be longer only while is_torn */
-	bool is_torn;      /* a failed append could not be truncated away yet */
-	int compact_error; /* first failure of an append during journal_compact() */
+	uint64_t bytes;     /* whole records; the file may be longer only while is_torn */
+	bool is_torn;       /* a failed append could not be truncated away yet */
+	uint64_t compacted; /* bytes after the last compaction: another one gains nothing before it is much
+			       more */
+	int compact_error;  /* first failure of an append during journal_compact() */
 	char boot_id[BOOT_ID];
 };
 
@@ -475,6 +477,7 @@ int journal_compact(struct journal *journal, void (*writer)(struct journal *jour
 		unlinkat(journal->dir, JOURNAL_NEW_NAME, 0);
 		return r;
 	}
+	journal->compacted = journal->bytes;
 	fsync(journal->dir); /* the old file under the name after a power cut is of another boot, then */
 	close_fd(old.fd);
 	steal_fd(&fd);
@@ -483,7 +486,7 @@ int journal_compact(struct journal *journal, void (*writer)(struct journal *jour
 
 bool journal_wants_compaction(const struct journal *journal, uint64_t live_bytes)
 {
-	return journal->bytes > COMPACT_BYTES && journal->bytes / 4 > live_bytes;
+	return journal->bytes > COMPACT_BYTES && journal->bytes / 4 > MAX(live_bytes, journal->compacted);
 }
 
 uint64_t journal_get_bytes(const struct journal *journal)

@@ -1039,18 +1039,25 @@ static void undo_growth(struct requests *requests, struct lease *lease, size_t b
 		handoff_split(requests->handoff, lease, rest, "it could not be handed out");
 }
 
+/* Again each time: it may have ended (-ESTALE), or got another size (-EALREADY), while this waited. -EAGAIN:
+ * what it was to get before is not back yet. */
+static int check_target(const struct requests *requests, const struct attempt *attempt)
+{
+	const struct lease *lease = lease_find(requests->leases, attempt->target);
+	if (!lease || lease->state != HPZ_STATE_LEASED)
+		return -ESTALE;
+	if (lease_get_given(lease) != attempt->target_bytes)
+		return -EALREADY;
+	return lease_has_rest(requests->leases, lease) ? -EAGAIN : 0;
+}
+
 /*
- * By one segment. -EUCLEAN: it was not fit, another may be. -ESTALE: the lease has ended; -EALREADY: it got
- * another size while this waited.
+ * By one segment. -EUCLEAN: it was not fit, another may be. The target was checked.
  */
 static int grow(struct requests *requests, struct attempt *attempt, struct pool_segment **segments,
 	const uint64_t *given)
 {
 	struct lease *lease = lease_find(requests->leases, attempt->target);
-	if (!lease || lease->state != HPZ_STATE_LEASED)
-		return -ESTALE;
-	if (lease_get_given(lease) != attempt->target_bytes || lease_has_rest(requests->leases, lease))
-		return -EALREADY;
 	size_t before = lease->segment_count;
 	uint64_t asked = attempt->target_bytes + attempt->wire->bytes;
 	segments[0]->cell = lease->segments[before - 1]->cell;
@@ -1400,6 +1407,9 @@ static int grant(struct requests *requests, struct attempt *attempt)
 		    get_bytes(attempt), attempt->reservation))
 		return -EDQUOT;
 	for (int tries = 0; tries < TRIES_MAX; tries++) {
+		r = attempt->op == HPZ_OP_CHANGE ? check_target(requests, attempt) : 0;
+		if (r < 0)
+			return r;
 		r = attempt->is_held ? 0 : find_memory(requests, attempt);
 		if (r == -EUCLEAN)
 			continue;
@@ -1865,7 +1875,8 @@ static enum request_outcome grow_lease(struct requests *requests, struct session
 	const struct hpz_wire_change *change, struct lease *lease)
 {
 	struct access_rule rule;
-	struct pool *pool = lease->segments[0]->pool;
+	/* Behind the last one, and of its cell: of its node, too. */
+	struct pool *pool = lease->segments[lease->segment_count - 1]->pool;
 	uint64_t given = lease_get_given(lease);
 	request_find_rule(requests, peer, &rule);
 	if (change->priority > access_get_priority(&rule))

@@ -362,7 +362,7 @@ static void let_go_unfit(const struct reserves *reserves, const struct reservati
 	size_t count = list_kept(reservation, segments);
 	for (size_t i = 0; i < count; i++) {
 		if (!handoff_may_give(reserves->supply->handoff, segments[i], uid))
-			pool_keep(segments[i], NULL);
+			verify_drop(reserves->supply->verify, segments[i]); /* it may be being read */
 	}
 }
 
@@ -435,6 +435,8 @@ int reserve_take(struct reserves *reserves, struct reservation *reservation, uin
 		.classes = classes, .class_count = list_classes(reservation, classes), .may_pass = true};
 	struct planner_request request = {.pages = pages, .parts_max = parts_max};
 	planner_plan(&input, &request, &plan);
+	/* One that had to be read first would be kept beside what is taken when that is done. */
+	may_swap = may_swap && reservation->pool->config.verify == CONFIG_VERIFY_OFF;
 	if (plan.kind == PLANNER_TRIM && may_swap) {
 		r = swap(reserves, reservation, pages, uid, keeper);
 		if (r == 0 || r == -EINPROGRESS)

@@ -436,10 +436,10 @@ int segment_remove_out(int out_fd, const char token[SEGMENT_TOKEN], uint32_t fir
 		if (unlinkat(out_fd, target, 0) < 0 && errno != ENOENT)
 			return -errno;
 	}
-	if (first > 0)
-		return 0;
 	snprintf(target, sizeof target, "%.*s", SEGMENT_TOKEN, token);
-	return unlinkat(out_fd, target, AT_REMOVEDIR) < 0 && errno != ENOENT ? -errno : 0;
+	int r = unlinkat(out_fd, target, AT_REMOVEDIR) < 0 && errno != ENOENT ? -errno : 0;
+	/* What was split off leaves it to the lease, unless nothing else of that lies on this mount. */
+	return first > 0 && (r == -ENOTEMPTY || r == -EEXIST) ? 0 : r;
 }
 
 struct out_scan {
