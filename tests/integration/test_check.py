@@ -235,7 +235,8 @@ class Differences(Check):
                     break
             findings = json.loads(process.communicate()[0])["findings"]
         self.assertEqual(len(findings), 3000)
-        self.assertLess(worst, quiet * 20 + 5e6)
+        # In one piece it is some hundred milliseconds; what a busy machine adds to a slice is not.
+        self.assertLess(worst, quiet * 20 + 50e6)
         self.assertEqual(self.check(), [])
 
     def test_two_at_once(self):
