@@ -44,8 +44,9 @@ class Stranger:
 
     def __init__(self, hello=True, path=None):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.socket.settimeout(30)
+        # Waits its turn when many come at once; with a time limit it would be refused.
         self.socket.connect(str(path or os.environ["HPZ_SOCKET"]))
+        self.socket.settimeout(30)
         if hello:
             self.send(make_hello())
             head, _ = self.receive()
