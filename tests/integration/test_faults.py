@@ -117,13 +117,13 @@ class Faults(HpzTest):
         fields = Path(f"/proc/{self.service.get_pid()}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / HERTZ
 
-    def try_leases(self, size=6 * MIB):
+    def try_leases(self, size):
         """One of each kind, ended in its own way; what is refused is refused with a reason."""
         refusals = []
         for options, way in (((), "leave"), (("--reopenable",), "release"), (("--path",), "release"), (("--path",), "leave"),
                              (("--unbound",), "release")):
             try:
-                # 6M: the tail of a segment of 8M is punched.
+                # 6M: the tail of a segment of 8M is punched; 20M: one of 16M becomes longer, others go for it.
                 holder = Hold("--size", size, "--timeout", 100, "--label", "tried", *options)
             except HoldError as error:
                 self.assertTrue(error.answer["error"], error.answer)
@@ -147,7 +147,7 @@ class Faults(HpzTest):
             return [hpzctl("drain", "--timeout", 1, check=False).stderr.strip()]
         if need == KILL:
             host.end_processes(self.service.get_workers(), 0)
-        return self.try_leases()
+        return self.try_leases(20 * MIB if need == GROW else 6 * MIB)
 
     def release_all(self):
         for lease in get_leases():

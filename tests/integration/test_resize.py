@@ -15,9 +15,17 @@ POOL_PAGES = 32
 MAX_PAGES = 48
 
 
-class Resized(HpzTest):
+class KernelIsEmpty(HpzTest):
+    """No page of the kernel's is free: what the pool grows by has to be raised."""
+
     def setUp(self):
         self.kernel = host.PagePool(PAGE)
+        super().setUp()
+        self.addCleanup(PageEater(self.kernel.get_free()).end)
+
+
+class Resized(KernelIsEmpty):
+    def setUp(self):
         super().setUp()
         self.addCleanup(self.put_back)
         self.nr = self.kernel.get_nr()
@@ -117,11 +125,10 @@ class Resized(HpzTest):
         wait_until("nothing is to be said any more", lambda: get_pool()["message"] is None)
 
 
-class ResizedByTheDead(HpzTest):
+class ResizedByTheDead(KernelIsEmpty):
     """Killed before or after the kernel's number is written, or that cannot be: the next hpzd goes on from there."""
 
     def setUp(self):
-        self.kernel = host.PagePool(PAGE)
         super().setUp()
         self.fault = Fault(self.service.directory)
         self.service.stop()

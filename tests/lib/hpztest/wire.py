@@ -94,7 +94,10 @@ class Held:
 
     def __init__(self, payload, descriptors):
         _, count, self.id, self.asked, self.size, self.ready, _, _, self.zeroed = LEASED.unpack_from(payload)
-        records = [SEGMENT.unpack_from(payload, LEASED.size + i * SEGMENT.size) for i in range(count)]
+        records, at = [], struct.unpack_from("<I", payload)[0]
+        for _ in range(count):  # each says how long it is: later ones are longer
+            records.append(SEGMENT.unpack_from(payload, at))
+            at += records[-1][0]
         self.segments = [(record[3], descriptors[record[6]]) for record in records]
 
     def close(self):
