@@ -110,8 +110,8 @@ static bool clear_as_kernels_do(char *start)
 }
 
 /*
- * One line of every small page, and no store: what no way to clear a huge page does without where the host
- * below backs it by small ones. Its 512 translations take the place of the neighbour's.
+ * One line of every small page, and no store: the part of it that is translations, where the host below backs
+ * a huge page by small ones.
  */
 static void look_up(const char *start)
 {
