@@ -406,8 +406,12 @@ int reconcile_give_back(struct reconcile *reconcile, struct pool *pool)
 	if (pool->is_raising)
 		return -EAGAIN;
 	uint64_t holes, grown;
-	if (host_get_counters(reconcile->host, pool->config.node, pool->config.page_size, &pool->kernel) < 0)
+	int r = host_get_counters(reconcile->host, pool->config.node, pool->config.page_size, &pool->kernel);
+	if (r < 0) {
+		log_error("pool %s: nothing is given back: the kernel's counters cannot be read: %s",
+			pool->name, strerror(-r));
 		return 0;
+	}
 	nr_look(&reconcile->nr, pool); /* what others lowered meanwhile is not ours to lower again */
 	/* Leases may be out: what their holders punched is owed to them. */
 	pool_count_holders(pool, &holes, &grown);
@@ -638,8 +642,7 @@ static void make_plan(struct reconcile *reconcile, struct pool *pool)
 		nr_owe(&reconcile->nr, pool, -(int64_t)pool->give_back);
 }
 
-/* What is opened for it must not be taken for somebody else's. */
-/* False: it cannot be cut now. */
+/* What is opened for it must not be taken for somebody else's. False: it cannot be cut now. */
 static bool cut_clean(struct reconcile *reconcile, struct pool *pool, uint64_t segment_pages, uint64_t pages)
 {
 	struct pool_segment *segment = pool_find_clean(pool, segment_pages);
