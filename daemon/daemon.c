@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 #include <sys/vfs.h>
 
+#include "ask.h"
 #include "daemon.h"
 #include "listener.h"
 #include "log.h"
@@ -369,7 +370,7 @@ static void on_changed(void *user)
 static void on_serve(void *user)
 {
 	struct daemon *daemon = user;
-	request_serve(&daemon->requests);
+	ask_serve(&daemon->requests);
 }
 
 static void on_settled(void *user)

@@ -66,7 +66,7 @@ static bool may_connect(
 		same += CONTAINER_OF(pos, struct session, link)->peer.uid == peer->uid;
 	if (same >= listener->max / 2 || listener->count >= listener->max - listener->max / 8)
 		return false;
-	request_find_rule(listener->requests, peer, &rule);
+	desk_find_rule(listener->requests, peer, &rule);
 	if (access_may_connect(&rule, same))
 		return true;
 	access_explain_limit(
@@ -77,7 +77,7 @@ static bool may_connect(
 static void turn_away(struct listener *listener, int sock, const char *why)
 {
 	struct requests *requests = listener->requests;
-	request_make_error(requests, HPZ_OP_HELLO, 0, HPZ_ERR_BUSY, why);
+	desk_make_error(requests, HPZ_OP_HELLO, 0, HPZ_ERR_BUSY, 0, why);
 	frame_send(sock, requests->reply.bytes, requests->reply.length, NULL, 0);
 	close_fd(sock);
 }

@@ -157,7 +157,7 @@ static void send_reply(struct session *session, struct request_reply *reply)
 			request_take_back(session->requests, reply->lease);
 		session_close(session);
 	}
-	request_close_fds(reply);
+	desk_close_fds(reply);
 }
 
 static void flush_pending(struct session *session)
@@ -186,7 +186,7 @@ void session_send(struct session *session, struct request_reply *reply)
 {
 	session->is_waiting = false;
 	if (session->is_closing) {
-		request_close_fds(reply);
+		desk_close_fds(reply);
 		return;
 	}
 	send_reply(session, reply);
@@ -237,7 +237,7 @@ static void handle(struct session *session, const void *message, size_t length)
 
 static void refuse_message(struct session *session, const char *why)
 {
-	request_make_error(session->requests, HPZ_OP_HELLO, 0, HPZ_ERR_PROTOCOL, why);
+	desk_make_error(session->requests, HPZ_OP_HELLO, 0, HPZ_ERR_PROTOCOL, 0, why);
 	session->closes_when_sent = true;
 	send_reply(session, &session->requests->reply);
 	if (!session->pending)

@@ -8,7 +8,7 @@
 #include "size.h"
 #include "util.h"
 
-#define PASSED_MAX  16 /* daemon/request.c's */
+#define PASSED_MAX  16 /* daemon/queue.c's */
 #define LOOKS_MAX   4  /* daemon/reconcile.c's: what a look changes is looked at again, but not without end */
 #define CHUNK_VMS   1024
 #define EVENT_VM    0
@@ -172,7 +172,7 @@ static bool fits_node(const struct fleet *fleet, size_t pool, int32_t node)
 	return node == TRACE_NODE_ANY || fleet->rules[pool].pool->node == node;
 }
 
-/* Page sizes of the pools of that node, ascending, each once: daemon/request.c's. */
+/* Page sizes of the pools of that node, ascending, each once: daemon/choose.c's. */
 static size_t list_page_sizes(const struct fleet *fleet, int32_t node, uint64_t ret_sizes[CONFIG_POOLS_MAX])
 {
 	size_t count = 0;

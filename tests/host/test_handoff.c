@@ -4,6 +4,7 @@
  * hpzd but its main() and its socket. Who holds what is given is another process, which reads all of it.
  */
 #include "huge.h"
+#include "ask.h"
 #include "request.h"
 
 #include <poll.h>
@@ -49,7 +50,7 @@ static void on_changed(void *user)
 
 static void on_serve(void *user)
 {
-	request_serve(&requests);
+	ask_serve(&requests);
 }
 
 static void on_settled(void *user)
@@ -64,7 +65,7 @@ static void on_checked(void *user)
 
 static void on_send(struct session *session, struct request_reply *reply)
 {
-	request_close_fds(reply);
+	desk_close_fds(reply);
 }
 
 static void on_record(enum journal_type type, const void *payload, size_t bytes, void *user)

@@ -37,7 +37,7 @@ static void on_serve(void *user)
 {
 	if (harness_before_look)
 		harness_before_look();
-	request_serve(&harness.requests);
+	ask_serve(&harness.requests);
 }
 
 static void on_settled(void *user)

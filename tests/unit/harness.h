@@ -7,6 +7,7 @@
 #ifndef HPZ_TEST_HARNESS_H
 #define HPZ_TEST_HARNESS_H
 
+#include "ask.h"
 #include "listener.h"
 #include "store.h"
 

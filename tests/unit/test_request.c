@@ -34,7 +34,7 @@ static void on_send(struct session *session, struct request_reply *reply)
 	sent.replies[sent.count].length = reply->length;
 	memcpy(sent.replies[sent.count].bytes, reply->bytes, reply->length);
 	sent.count++;
-	request_close_fds(reply);
+	desk_close_fds(reply);
 }
 
 static int setup(void **state)
@@ -55,7 +55,7 @@ static void take_reply(void)
 {
 	out.length = harness.requests.reply.length;
 	memcpy(out.bytes, harness.requests.reply.bytes, out.length);
-	request_close_fds(&harness.requests.reply);
+	desk_close_fds(&harness.requests.reply);
 }
 
 static enum request_outcome ask_as(

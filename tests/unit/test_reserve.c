@@ -33,7 +33,7 @@ static void on_send(struct session *session, struct request_reply *reply)
 	assert_true(sent.count < ARRAY_SIZE(sent.replies));
 	sent.replies[sent.count].length = reply->length;
 	memcpy(sent.replies[sent.count++].bytes, reply->bytes, reply->length);
-	request_close_fds(reply);
+	desk_close_fds(reply);
 }
 
 static int setup(void **state)
@@ -68,7 +68,7 @@ static enum request_outcome ask(
 		return outcome;
 	out.length = harness.requests.reply.length;
 	memcpy(out.bytes, harness.requests.reply.bytes, out.length);
-	request_close_fds(&harness.requests.reply);
+	desk_close_fds(&harness.requests.reply);
 	return outcome;
 }
 
