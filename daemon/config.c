@@ -96,6 +96,7 @@ static int parse_path(const struct config_key *key, const char *text, const stru
 	return 0;
 }
 
+/* `auto`, or a path. */
 static int parse_mount(const struct config_key *key, const char *text, const struct config_pool *pool,
 	void *ret_value, char why[WHY_MAX])
 {
@@ -663,6 +664,62 @@ static int parse_psi(const struct config_key *key, const char *text, const struc
 	return 0;
 }
 
+/* ---- parsers of libvirt ---- */
+
+#define DEADLINE_LEAST_MS 100
+#define DEADLINE_MOST_MS  60000
+
+static int parse_failure(const struct config_key *key, const char *text, const struct config_pool *pool,
+	void *ret_value, char why[WHY_MAX])
+{
+	bool is_refuse = strcmp(text, "refuse") == 0;
+
+	if (!is_refuse && strcmp(text, "fallback") != 0)
+		return refuse(why, "is none of fallback, refuse");
+	*(enum config_failure *)ret_value = is_refuse ? CONFIG_FAILURE_REFUSE : CONFIG_FAILURE_FALLBACK;
+	return 0;
+}
+
+/* `2s` or `500ms`. */
+static int parse_deadline(const struct config_key *key, const char *text, const struct config_pool *pool,
+	void *ret_value, char why[WHY_MAX])
+{
+	size_t length = strspn(text, "0123456789");
+	bool is_ms = strcmp(text + length, "ms") == 0;
+	char digits[8];
+	uint64_t number = 0;
+
+	snprintf(digits, sizeof digits, "%.*s", (int)MIN(length, sizeof digits - 1), text);
+	if ((!is_ms && strcmp(text + length, "s") != 0) || length >= sizeof digits ||
+		parse_number(digits, &number) < 0 || number * (is_ms ? 1 : 1000) < DEADLINE_LEAST_MS ||
+		number * (is_ms ? 1 : 1000) > DEADLINE_MOST_MS)
+		return refuse(why, "not a time from 100ms to 60s, as 500ms or 2s");
+	*(uint32_t *)ret_value = (uint32_t)(number * (is_ms ? 1 : 1000));
+	return 0;
+}
+
+/* `auto`, or USER[:GROUP]; a user's name alone brings its group along. */
+static int parse_owner(const struct config_key *key, const char *text, const struct config_pool *pool,
+	void *ret_value, char why[WHY_MAX])
+{
+	struct config_owner owner = {.is_set = strcmp(text, "auto") != 0};
+	char copy[VALUE_MAX], *group = copy;
+
+	snprintf(copy, sizeof copy, "%s", text);
+	const char *user = strsep(&group, ":");
+	if (owner.is_set && find_user(user, &owner.uid) < 0)
+		return refuse(why, "neither `auto` nor USER or USER:GROUP of this machine");
+	const struct passwd *known = owner.is_set && !group ? getpwuid(owner.uid) : NULL;
+	if (known)
+		owner.gid = known->pw_gid;
+	else if (owner.is_set && !group)
+		return refuse(why, "a number without a name needs its group, as 1000:1000");
+	if (group && find_group(group, &owner.gid) < 0)
+		return refuse(why, "there is no group `%.40s`", group);
+	*(struct config_owner *)ret_value = owner;
+	return 0;
+}
+
 /* ---- the table ---- */
 
 #define MEMBER(type, name)  offsetof(struct type, name), sizeof(((struct type *)NULL)->name)
@@ -755,6 +812,17 @@ static const struct config_key config_keys[] = {
 		"the most requests of each of these users that may wait at once"},
 	{"access", "max_priority", parse_priority, MEMBER(config_access, max_priority), 0, DEFAULT("0"),
 		"the highest priority they may give to a request that waits, up to 1000"},
+	{"libvirt", "enabled", parse_bool, MEMBER(config, libvirt.is_enabled), 0, DEFAULT("yes"),
+		"no: the hook leaves every domain as it is"},
+	{"libvirt", "on_failure", parse_failure, MEMBER(config, libvirt.on_failure), 0, DEFAULT("fallback"),
+		"a domain whose memory cannot come from a pool: fallback (it starts with other memory) or "
+		"refuse"},
+	{"libvirt", "deadline", parse_deadline, MEMBER(config, libvirt.deadline_ms), 0, DEFAULT("2s"),
+		"the longest the hook holds up a start, as 500ms or 2s"},
+	{"libvirt", "memory_backing_dir", parse_mount, MEMBER(config, libvirt.memory_backing_dir), 0,
+		DEFAULT("auto"), "what it is in libvirt's qemu.conf; auto: look there"},
+	{"libvirt", "user", parse_owner, MEMBER(config, libvirt.user), 0, DEFAULT("auto"),
+		"USER or USER:GROUP that QEMU runs as; auto: the domain says it"},
 };
 _Static_assert(ARRAY_SIZE(config_keys) <= KEYS_MAX, "struct reader has a place for each");
 
@@ -766,6 +834,7 @@ static const struct config_section {
 	{"clear", false},
 	{"pool", true},
 	{"access", true},
+	{"libvirt", false},
 };
 
 void config_write_reference(FILE *out)
@@ -872,7 +941,9 @@ static int fail_section(struct reader *reader, const char *word)
 		return fail(
 			reader, reader->number, "unknown section [%.60s], did you mean [%s]?", word, nearest);
 	return fail(reader, reader->number,
-		"unknown section [%.60s], there are [hpzd], [clear], [pool NAME] and [access NAME]", word);
+		"unknown section [%.60s], there are [hpzd], [clear], [libvirt], [pool NAME] and [access "
+		"NAME]",
+		word);
 }
 
 static int fail_key(struct reader *reader, const char *name)

@@ -116,6 +116,27 @@ struct config_clear {
 	uint32_t reshape_percent; /* of clean memory: the most that a learned stock has rebuilt at once */
 };
 
+/* What the hook does when a domain's memory cannot come from a pool. */
+enum config_failure {
+	CONFIG_FAILURE_FALLBACK, /* the domain starts with other memory */
+	CONFIG_FAILURE_REFUSE,
+};
+
+/* Numbers, or nobody in particular. */
+struct config_owner {
+	bool is_set;
+	uint32_t uid, gid;
+};
+
+/* [libvirt]: hpzd itself does nothing with it, hpz-libvirt-hook does. */
+struct config_libvirt {
+	bool is_enabled;
+	enum config_failure on_failure;
+	uint32_t deadline_ms;         /* the longest a start is held up */
+	char memory_backing_dir[192]; /* "auto", or an absolute path: what qemu.conf says */
+	struct config_owner user;     /* of the files; not set: who owns the domain's directory */
+};
+
 struct config {
 	char path[256];
 	char socket[108];
@@ -124,6 +145,7 @@ struct config {
 	char run_dir[128];
 	enum log_level log_level;
 	struct config_clear clear;
+	struct config_libvirt libvirt;
 	/* 0: not given */
 	unsigned socket_line, socket_group_line, run_dir_line, method_line, cpus_line, high_line;
 	unsigned line_count;

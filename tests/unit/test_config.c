@@ -147,6 +147,28 @@ static void test_set_clear(void **state)
 	assert_true(is_same_clear(&clear, &defaults));
 }
 
+static void test_libvirt(void **state)
+{
+	const struct config_libvirt *libvirt = &config.libvirt;
+
+	read_text("", &config);
+	assert_true(libvirt->is_enabled && !libvirt->user.is_set);
+	assert_int_equal(libvirt->on_failure, CONFIG_FAILURE_FALLBACK);
+	assert_int_equal(libvirt->deadline_ms, 2000);
+	assert_string_equal(libvirt->memory_backing_dir, "auto");
+	read_text("[libvirt]\nenabled = no\non_failure = refuse\ndeadline = 500ms\n"
+		  "memory_backing_dir = /var/lib/hpz/2M/\nuser = 1000:1001\n",
+		&config);
+	assert_true(!libvirt->is_enabled && libvirt->user.is_set);
+	assert_int_equal(libvirt->on_failure, CONFIG_FAILURE_REFUSE);
+	assert_int_equal(libvirt->deadline_ms, 500);
+	assert_string_equal(libvirt->memory_backing_dir, "/var/lib/hpz/2M");
+	assert_true(libvirt->user.uid == 1000 && libvirt->user.gid == 1001);
+	read_text("[libvirt]\nuser = root\ndeadline = 60s\n", &config);
+	assert_true(libvirt->user.is_set && libvirt->user.uid == 0 && libvirt->user.gid == 0);
+	assert_int_equal(libvirt->deadline_ms, 60000);
+}
+
 static void test_access(void **state)
 {
 	const struct config_access *access = config.access;
@@ -369,10 +391,12 @@ static const struct {
 	{"socket = /a\n", "1: `socket` above the first section"},
 	{"[hpz]\n", "1: unknown section [hpz], did you mean [hpzd]?"},
 	{"[pools a]\n", "1: unknown section [pools], did you mean [pool]?"},
-	{"[libvirt]\n",
-		"1: unknown section [libvirt], there are [hpzd], [clear], [pool NAME] and [access NAME]"},
-	{"[]\n", "1: unknown section [], there are [hpzd], [clear], [pool NAME] and [access NAME]"},
-	{"[HPZD]\n", "1: unknown section [HPZD], there are [hpzd], [clear], [pool NAME] and [access NAME]"},
+	{"[xen]\n", "1: unknown section [xen], there are [hpzd], [clear], [libvirt], [pool NAME] and [access "
+		    "NAME]"},
+	{"[]\n",
+		"1: unknown section [], there are [hpzd], [clear], [libvirt], [pool NAME] and [access NAME]"},
+	{"[HPZD]\n", "1: unknown section [HPZD], there are [hpzd], [clear], [libvirt], [pool NAME] and "
+		     "[access NAME]"},
 	{"[hpzd\n", "1: a section without its `]`"},
 	{"[hpzd] socket = /a\n", "1: `socket = /a` behind a section's `]`, only a comment may stand there"},
 	{"[hpzd main]\n", "1: [hpzd main], this section has no name"},
@@ -476,6 +500,26 @@ static const struct {
 		"3: max_connections = 9223372036854775808, neither a number nor `none`"},
 	{ACCESS "max_requests = 1K\n", "3: max_requests = 1K, neither a number nor `none`"},
 	{ACCESS "max_priority = 1001\n", "3: max_priority = 1001, not a number from 0 to 1000"},
+	/* [libvirt] */
+	{"[libvirt main]\n", "1: [libvirt main], this section has no name"},
+	{"[libvirt]\non_failure = die\n", "2: on_failure = die, is none of fallback, refuse"},
+	{"[libvirt]\nenabled = perhaps\n", "2: enabled = perhaps, neither yes nor no"},
+	{"[libvirt]\ndeadline = 2\n", "2: deadline = 2, not a time from 100ms to 60s, as 500ms or 2s"},
+	{"[libvirt]\ndeadline = -2s\n", "2: deadline = -2s, not a time from 100ms to 60s, as 500ms or 2s"},
+	{"[libvirt]\ndeadline = 99ms\n", "2: deadline = 99ms, not a time from 100ms to 60s, as 500ms or 2s"},
+	{"[libvirt]\ndeadline = 61s\n", "2: deadline = 61s, not a time from 100ms to 60s, as 500ms or 2s"},
+	{"[libvirt]\ndeadline = 99999999999999999999s\n",
+		"2: deadline = 99999999999999999999s, not a time from 100ms to 60s, as 500ms or 2s"},
+	{"[libvirt]\nmemory_backing_dir = ram\n",
+		"2: memory_backing_dir = ram, neither `auto` nor an absolute path"},
+	{"[libvirt]\nmemory_backing_dir = /a/../b\n",
+		"2: memory_backing_dir = /a/../b, `.` and `..` have no place in this path"},
+	{"[libvirt]\nuser = no-such-user-here\n",
+		"2: user = no-such-user-here, neither `auto` nor USER or USER:GROUP of this machine"},
+	{"[libvirt]\nuser = 4000000000\n",
+		"2: user = 4000000000, a number without a name needs its group, as 1000:1000"},
+	{"[libvirt]\nuser = root:no-such-group-here\n",
+		"2: user = root:no-such-group-here, there is no group `no-such-group-here`"},
 	{ACCESS "max_priority = none\n", "3: max_priority = none, not a number from 0 to 1000"},
 	{ACCESS "max_request = 1\n",
 		"3: unknown key `max_request` in [access], did you mean `max_requests`?"},
@@ -984,6 +1028,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_defaults, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_libvirt, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_access, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_clear, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_set_clear, setup, teardown),
