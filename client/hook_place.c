@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* hook_place.c - files of the pool in a domain's directory, and out of it again. */
+#include "hook_place.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/magic.h>
+#include <linux/openat2.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#include <sys/xattr.h>
+
+#define PROC_FD_MAX 40
+
+/* A path that leads to what a descriptor is of, whatever it is called now. */
+static const char *hook_place_get_proc_path(int fd, char path[PROC_FD_MAX])
+{
+	snprintf(path, PROC_FD_MAX, "/proc/self/fd/%d", fd);
+	return path;
+}
+
+int hook_place_open_base(const char *backing_dir)
+{
+	int fd = open(backing_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	return fd < 0 ? -errno : fd;
+}
+
+int hook_place_open_directory(int base, const char *name)
+{
+	const struct open_how how = {.flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
+		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
+
+	if (!*name || strchr(name, '/'))
+		return -EINVAL;
+	int fd = (int)syscall(SYS_openat2, base, name, &how, sizeof(how));
+	return fd < 0 ? -errno : fd;
+}
+
+uint64_t hook_place_get_page_size(int fd)
+{
+	struct statfs fs;
+
+	return fstatfs(fd, &fs) == 0 && fs.f_type == HUGETLBFS_MAGIC ? (uint64_t)fs.f_bsize : 0;
+}
+
+/* ---- files of the pool ---- */
+
+/* Opens one without opening what is in it: no watch sees it. A descriptor or negative errno. */
+static int hook_place_open_file(const char *path, struct stat *ret_stat)
+{
+	_cleanup_fd_ int fd = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+
+	if (fd < 0 || fstat(fd, ret_stat) < 0)
+		return -errno;
+	if (!S_ISREG(ret_stat->st_mode) || !hook_place_get_page_size(fd))
+		return -EUCLEAN;
+	return steal_fd(&fd);
+}
+
+static int hook_place_set_mode(int fd, mode_t mode)
+{
+	char path[PROC_FD_MAX];
+
+	return chmod(hook_place_get_proc_path(fd, path), mode) < 0 ? -errno : 0;
+}
+
+int hook_place_give(const char *path, uint32_t uid, uint32_t gid)
+{
+	struct stat st;
+	_cleanup_fd_ int fd = hook_place_open_file(path, &st);
+
+	if (fd < 0)
+		return fd;
+	if (fchownat(fd, "", uid, gid, AT_EMPTY_PATH) < 0)
+		return -errno;
+	return hook_place_set_mode(fd, 0600);
+}
+
+int hook_place_close_door(const char *path)
+{
+	/* A change of owner would make it look as if nobody had opened it since, to an hpzd that was away. */
+	struct timespec now, times[2] = {{.tv_nsec = 0}, {.tv_nsec = UTIME_OMIT}};
+	char proc_path[PROC_FD_MAX];
+	struct stat st;
+	_cleanup_fd_ int fd = hook_place_open_file(path, &st);
+
+	if (fd < 0)
+		return fd;
+	/* In this order: see the shields of hpzd. */
+	if (fchownat(fd, "", 0, 0, AT_EMPTY_PATH) < 0)
+		return -errno;
+	int r = hook_place_set_mode(fd, 0);
+	if (r < 0)
+		return r;
+	clock_gettime(CLOCK_REALTIME, &now);
+	times[0].tv_sec = now.tv_sec + 1;
+	if (utimensat(AT_FDCWD, hook_place_get_proc_path(fd, proc_path), times, 0) < 0)
+		return -errno;
+	return 0;
+}
+
+/* Where SELinux is off there are no labels, and the kernel says so. */
+static int hook_place_set_label(int fd, const char *label)
+{
+	char path[PROC_FD_MAX];
+
+	if (!*label || access("/sys/fs/selinux/enforce", F_OK) < 0)
+		return 0;
+	if (setxattr(hook_place_get_proc_path(fd, path), "security.selinux", label, strlen(label) + 1, 0) ==
+			0 ||
+		errno == EOPNOTSUPP)
+		return 0;
+	return -errno;
+}
+
+/* ---- the three ways ---- */
+
+static int hook_place_link(int directory, const char *alias, int fd)
+{
+	return linkat(fd, "", directory, alias, AT_EMPTY_PATH) < 0 ? -errno : 0;
+}
+
+/* Over an empty file: without page of its own, also where files are huge. */
+static int hook_place_bind(int directory, const char *alias, int fd)
+{
+	_cleanup_fd_ int place =
+		openat(directory, alias, O_RDONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+
+	if (place < 0)
+		return -errno;
+	_cleanup_fd_ int tree = open_tree(fd, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+	int r = tree < 0 || move_mount(tree, "", place, "",
+				    MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) < 0
+			? -errno
+			: 0;
+	if (r < 0)
+		unlinkat(directory, alias, 0);
+	return r;
+}
+
+static int hook_place_symlink(int directory, const char *alias, const char *path)
+{
+	return symlinkat(path, directory, alias) < 0 ? -errno : 0;
+}
+
+int hook_place_add(int directory, const char *alias, const char *path, uint64_t size, const char *label,
+	enum hook_way *ret_way)
+{
+	struct stat st;
+	_cleanup_fd_ int fd = hook_place_open_file(path, &st);
+
+	if (fd < 0)
+		return fd;
+	if ((uint64_t)st.st_size < size || !domain_xml_is_alias(alias))
+		return -EUCLEAN;
+	int r = hook_place_set_label(fd, label);
+	if (r < 0)
+		return r;
+	if (unlinkat(directory, alias, 0) < 0 && errno != ENOENT)
+		return -errno;
+	*ret_way = HOOK_WAY_LINK;
+	r = hook_place_link(directory, alias, fd);
+	if (r != -EXDEV)
+		return r;
+	*ret_way = HOOK_WAY_BIND;
+	r = hook_place_bind(directory, alias, fd);
+	if (r == 0)
+		return 0;
+	*ret_way = HOOK_WAY_SYMLINK;
+	return hook_place_symlink(directory, alias, path) == 0 ? 0 : r;
+}
+
+/* Of the mount on top only; QEMU keeps what it has. */
+static int hook_place_unmount(int fd)
+{
+	char path[PROC_FD_MAX];
+
+	return umount2(hook_place_get_proc_path(fd, path), MNT_DETACH) < 0 ? -errno : 0;
+}
+
+int hook_place_remove(int directory, const struct hook_file *file)
+{
+	if (file->way == HOOK_WAY_BIND) {
+		_cleanup_fd_ int fd = openat(directory, file->alias, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+		/* -EINVAL: no mount, only the empty file. */
+		int r = fd < 0 ? -errno : hook_place_unmount(fd);
+		if (r < 0 && r != -ENOENT && r != -EINVAL)
+			return r;
+	}
+	return unlinkat(directory, file->alias, 0) < 0 && errno != ENOENT ? -errno : 0;
+}
+
+/* ---- ordinary memory ---- */
+
+static int hook_place_set_number(int fs, const char *key, uint32_t number)
+{
+	char text[16];
+
+	snprintf(text, sizeof(text), "%u", number);
+	return fsconfig(fs, FSCONFIG_SET_STRING, key, text, 0) < 0 ? -errno : 0;
+}
+
+int hook_place_add_ordinary(int directory, uint32_t uid, uint32_t gid, const char *label)
+{
+	_cleanup_fd_ int fs = fsopen("tmpfs", FSOPEN_CLOEXEC);
+
+	if (fs < 0)
+		return -errno;
+	/* The guest's size is the lid. */
+	int r = fsconfig(fs, FSCONFIG_SET_STRING, "size", "0", 0) < 0 ||
+				fsconfig(fs, FSCONFIG_SET_STRING, "mode", "0700", 0) < 0
+			? -errno
+			: 0;
+	if (r == 0)
+		r = hook_place_set_number(fs, "uid", uid);
+	if (r == 0)
+		r = hook_place_set_number(fs, "gid", gid);
+	if (r == 0 && fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
+		r = -errno;
+	if (r < 0)
+		return r;
+	_cleanup_fd_ int tree =
+		fsmount(fs, FSMOUNT_CLOEXEC, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+	if (tree < 0)
+		return -errno;
+	r = hook_place_set_label(tree, label);
+	if (r == 0 &&
+		move_mount(tree, "", directory, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) < 0)
+		r = -errno;
+	return r;
+}
+
+int hook_place_remove_ordinary(int directory)
+{
+	struct statfs fs;
+
+	if (fstatfs(directory, &fs) < 0)
+		return -errno;
+	if (fs.f_type != TMPFS_MAGIC)
+		return 0;
+	int r = hook_place_unmount(directory);
+	return r == -EINVAL ? 0 : r; /* the directory itself is on a tmpfs */
+}
+
+/* ---- the kernel's pages ---- */
+
+/* A number in a file of sysfs; 0 when it cannot be read. */
+static uint64_t hook_place_read_number(const char *path)
+{
+	_cleanup_file_ FILE *file = fopen(path, "re");
+	uint64_t number;
+
+	return file && fscanf(file, "%" SCNu64, &number) == 1 ? number : 0;
+}
+
+static uint64_t hook_place_get_free(uint64_t page_size)
+{
+	char path[128];
+	uint64_t free_pages, reserved;
+
+	snprintf(path, sizeof(path), "/sys/kernel/mm/hugepages/hugepages-%" PRIu64 "kB/free_hugepages",
+		page_size / 1024);
+	free_pages = hook_place_read_number(path);
+	snprintf(path, sizeof(path), "/sys/kernel/mm/hugepages/hugepages-%" PRIu64 "kB/resv_hugepages",
+		page_size / 1024);
+	reserved = hook_place_read_number(path);
+	return free_pages > reserved ? free_pages - reserved : 0;
+}
+
+static uint64_t hook_place_get_free_of_node(uint64_t page_size, int node)
+{
+	char path[128];
+
+	snprintf(path, sizeof(path),
+		"/sys/devices/system/node/node%d/hugepages/hugepages-%" PRIu64 "kB/free_hugepages", node,
+		page_size / 1024);
+	return hook_place_read_number(path);
+}
+
+static uint64_t hook_place_count_pages(const struct domain_file *file, uint64_t page_size)
+{
+	return file->size / page_size + (file->size % page_size != 0);
+}
+
+/* Whether each node has enough for what may come from it alone. */
+static bool hook_place_nodes_have_pages(uint64_t page_size, const struct domain_plan *plan)
+{
+	for (int node = 0; node < 64; node++) {
+		uint64_t pages = 0;
+		for (size_t i = 0; i < plan->count; i++) {
+			const struct domain_file *file = &plan->files[i];
+			if (file->nodes == 1ull << node && !file->is_preferred)
+				pages += hook_place_count_pages(file, page_size);
+		}
+		if (pages > 0 && pages > hook_place_get_free_of_node(page_size, node))
+			return false;
+	}
+	return true;
+}
+
+bool hook_place_has_pages(int directory, const struct domain_plan *plan)
+{
+	uint64_t page_size = hook_place_get_page_size(directory), pages = 0;
+	struct statfs fs;
+
+	if (!page_size || fstatfs(directory, &fs) < 0)
+		return false;
+	for (size_t i = 0; i < plan->count; i++)
+		pages += hook_place_count_pages(&plan->files[i], page_size);
+	/* Blocks of a mount without a lid are 0. */
+	if (fs.f_blocks && pages > (uint64_t)fs.f_bavail)
+		return false;
+	return pages <= hook_place_get_free(page_size) && hook_place_nodes_have_pages(page_size, plan);
+}
