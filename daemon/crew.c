@@ -9,8 +9,10 @@
  * shares memory that matters with a worker: what a job did is known when its answer is read, and the only
  * thing done with it then is a rename and the move of a list entry.
  *
- * Jobs wait in two queues (memory by node, helper). Memory workers are few and stay; helpers come as they are
+ * Jobs wait in two queues (memory by node, helper). Memory workers are few and stay. Helpers come as they are
  * needed, up to HELPERS_MAX, because any of them can be held up by a client for as long as that client likes.
+ * Whether one is shows in time only: mostly a single one does what there is to do sooner than another would
+ * start, so another comes when none has answered for a while.
  * A helper over its deadline is killed; as long as it is not dead, which may last, its job is not over: the
  * file may still change under its last system call.
  *
@@ -43,6 +45,7 @@
 
 #define HELPERS_MAX      32
 #define HELPERS_IDLE_MAX 1   /* kept for the next job */
+#define HELPERS_SLOW_MS  10  /* a job takes 0.1 ms, a start 3: one a job were 32 starts for 64 releases */
 #define RESTART_MS       500 /* after a death in the first second of a worker's life */
 #define PSI_MS           250 /* a look at PSI; each reads one file a worker and three more */
 #define LIST_LINES_MAX   256 /* written anew beyond that: helpers come and go as long as hpzd lives */
@@ -90,8 +93,10 @@ struct crew {
 	struct pressure_psi psi_cpu, psi_memory;
 	uint64_t busy_ns, psi_at_ns; /* of all CPUs, at the last look at them */
 	bool was_psi_missed;
-	uv_timer_t psi_timer; /* while memory jobs run and PSI counts */
-	uv_timer_t timer;     /* the next dispatch */
+	uv_timer_t psi_timer;  /* while memory jobs run and PSI counts */
+	uv_timer_t timer;      /* the next dispatch */
+	uv_timer_t slow_timer; /* while helper jobs wait for those that are under way */
+	uint64_t helped_ns;    /* when a helper last got a job or answered */
 	bool is_held, is_stopping, is_dispatching;
 	bool is_backing_off; /* until the timer fires */
 	uint64_t next_job;
@@ -430,12 +435,19 @@ static void close_worker(struct crew_worker *worker)
 	}
 }
 
+static void note_helped(struct crew_worker *worker)
+{
+	if (worker->role == WORKER_HELPER)
+		worker->crew->helped_ns = clock_get_ns(CLOCK_MONOTONIC);
+}
+
 static void finish_job(struct crew_worker *worker, const struct worker_done *done)
 {
 	struct crew_job *job = worker->job;
 	worker->job = NULL;
 	if (worker->rules)
 		atomic_fetch_sub(&worker->rules->workers, 1);
+	note_helped(worker);
 	tell_cgroup(worker);
 	uv_timer_stop(&worker->deadline);
 	answer(job, done);
@@ -699,6 +711,7 @@ static bool give(struct crew_worker *worker, struct crew_job *job)
 	job->worker = worker;
 	job->started_ns = clock_get_ns(CLOCK_MONOTONIC);
 	worker->job = job;
+	note_helped(worker);
 	if (worker->rules) {
 		atomic_fetch_add(&worker->rules->workers, 1);
 		tell_cgroup(worker);
@@ -783,6 +796,26 @@ static bool give_next(struct crew_worker *worker, struct list *queue)
 	return give(worker, job);
 }
 
+static void on_slow_timer(uv_timer_t *timer)
+{
+	dispatch(CONTAINER_OF(timer, struct crew, slow_timer));
+}
+
+/* Whether to start one more, of so many: a helper only if the others are held up; else that is looked at
+ * again.
+ */
+static bool may_start(struct crew *crew, enum worker_role role, unsigned alive)
+{
+	if (role != WORKER_HELPER || alive == 0)
+		return true;
+	uint64_t slow_ns = clock_get_ns(CLOCK_MONOTONIC) - crew->helped_ns;
+	if (slow_ns >= HELPERS_SLOW_MS * NS_PER_MS)
+		return true;
+	if (!uv_is_active((uv_handle_t *)&crew->slow_timer))
+		uv_timer_start(&crew->slow_timer, on_slow_timer, HELPERS_SLOW_MS - slow_ns / NS_PER_MS, 0);
+	return false;
+}
+
 /* Gives as many jobs of a queue as there are workers or may be; each worker gets one. */
 static void drain_queue(struct crew *crew, struct list *queue, enum worker_role role, struct crew_node *node)
 {
@@ -802,7 +835,8 @@ static void drain_queue(struct crew *crew, struct list *queue, enum worker_role 
 		if (is_ready(worker, role, number) && busy < get_max(queue, node))
 			busy += give_next(worker, queue);
 	}
-	while (!list_is_empty(queue) && alive < get_max(queue, node) && !crew->is_backing_off) {
+	while (!list_is_empty(queue) && alive < get_max(queue, node) && !crew->is_backing_off &&
+		may_start(crew, role, alive)) {
 		struct crew_worker *worker = start_worker(crew, role, node);
 		if (!worker) {
 			back_off(crew);
@@ -885,8 +919,10 @@ static void go_on_stopping(struct crew *crew)
 		if (!worker->job && !worker->was_killed)
 			send_home(worker);
 	}
-	if (!uv_is_closing((uv_handle_t *)&crew->psi_timer))
+	if (!uv_is_closing((uv_handle_t *)&crew->psi_timer)) {
 		uv_close((uv_handle_t *)&crew->psi_timer, NULL);
+		uv_close((uv_handle_t *)&crew->slow_timer, NULL);
+	}
 	if (list_is_empty(&crew->workers) && !uv_is_closing((uv_handle_t *)&crew->timer)) {
 		cgroup_close(crew->cgroup);
 		crew->cgroup = NULL;
@@ -995,6 +1031,7 @@ int crew_init(uv_loop_t *loop, const char *program, struct crew **ret_crew)
 	list_init(&crew->helper_queue);
 	uv_timer_init(loop, &crew->timer);
 	uv_timer_init(loop, &crew->psi_timer);
+	uv_timer_init(loop, &crew->slow_timer);
 	open_cgroup(crew);
 	*ret_crew = crew;
 	return 0;

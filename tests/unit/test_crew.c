@@ -415,19 +415,21 @@ static bool is_one_worker(void *user)
 	return crew_get_worker_count(crew) <= 1;
 }
 
+/* One that answers is enough, however many wait: all are given to it. */
 static void test_helpers(void **state)
 {
+	crew_submit(crew, make_helper_job(WORKER_HOLDERS));
+	wait_answers(1);
 	for (int i = 0; i < 40; i++)
-		crew_submit(crew, make_helper_job(WORKER_HOLDERS));
+		crew_submit(crew, make_helper_job(WORKER_TRIM)); /* opens nothing: over at once */
 	assert_int_equal(crew_get_queued(crew, WORKER_HELPER), 40);
 	unsigned most = 0;
-	while (got.count < 40) {
+	while (got.count < 41) {
 		wait_answers(got.count + 1);
 		most = MAX(most, crew_get_worker_count(crew));
 	}
-	assert_true(most > 1 && most <= 32);
-	for (size_t i = 0; i < 40; i++)
-		assert_int_equal(got.answers[i].done.error, 0);
+	/* On a busy machine it may answer late, and a few more come: never one a job. */
+	assert_true(most >= 1 && most <= 10);
 	/* All but one go home. */
 	wait_for(is_one_worker, NULL);
 	assert_int_equal(crew_get_deaths(crew), 0);
@@ -992,27 +994,40 @@ static void test_leftovers(void **state)
 /* Under a sanitizer a process takes its time to start: then there are not enough of them to prove anything.
  */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define BURSTS 1
+#define HELPERS 10
 #else
-#define BURSTS 10
+#define HELPERS 300
 #endif
+
+/* While the only helper is stopped another comes; then that one goes home. */
+static void call_second_helper(pid_t pid)
+{
+	struct crew_job *held = make_helper_job(WORKER_TRIM);
+
+	got.count = 0;
+	stop_process(pid);
+	crew_submit(crew, held);
+	crew_submit(crew, make_helper_job(WORKER_TRIM));
+	wait_answers(1);
+	assert_ptr_not_equal(got.answers[0].job, held);
+	assert_int_equal(kill(pid, SIGCONT), 0);
+	wait_answers(2);
+	wait_for(is_one_worker, NULL);
+}
 
 /* Helpers come and go as long as hpzd lives: the list knows those that live. */
 static void test_list_stays_short(void **state)
 {
 	unsigned lines = 0, longest = 0;
-	for (int burst = 0; burst < BURSTS; burst++) {
-		size_t before = got.count;
-		got.count = 0;
-		for (int i = 0; i < 32; i++)
-			crew_submit(crew, make_helper_job(WORKER_HOLDERS));
-		wait_answers(32);
-		wait_for(is_one_worker, NULL);
+	crew_submit(crew, make_helper_job(WORKER_TRIM));
+	wait_answers(1);
+	pid_t pid = get_pid();
+	for (int i = 0; i < HELPERS; i++) {
+		call_second_helper(pid);
 		get_last_pid(run_dir, &lines);
 		longest = MAX(longest, lines);
-		assert_true(before <= 32);
 	}
-	assert_true(longest <= 256 + 32);
+	assert_true(longest > MIN(HELPERS, 200) && longest <= 256 + 32);
 	/* The one that is left is in it. */
 	char *text = temp_read(run_dir, "workers", NULL);
 	bool is_there = false;
