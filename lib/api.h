@@ -19,6 +19,9 @@
 struct hpz {
 	int sock;    /* -1: the connection is lost */
 	pid_t owner; /* the process that made the handle */
+	/* Not 0 in that process: the kernel clears it in a forked child, so that no call has to ask for the
+	 * process's number. NULL: it must (before 4.14, or no memory). */
+	uint8_t *owner_mark;
 	uint64_t next_id;
 	int error_number;
 	char *socket_path;

@@ -8,6 +8,7 @@
 #include <limits.h>
 #include <poll.h>
 #include <stdarg.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -21,6 +22,9 @@
  */
 #define API_PATIENCE_GREETING_MS 5000
 #define API_PATIENCE_MS          180000
+
+/* How long recvmsg() waits by itself: what takes longer has time for the system call that limits the rest. */
+#define API_FIRST_WAIT_S 1
 
 /* ---- errors ---- */
 
@@ -120,13 +124,35 @@ static int api_fail_lost(struct hpz *hpz, const char *why)
 	return api_fail(hpz, HPZ_ERR_LOST, "%s", why);
 }
 
+/* ---- the process ---- */
+
+static void api_mark_owner(struct hpz *hpz)
+{
+	hpz->owner = getpid();
+	void *page = mmap(
+		NULL, sizeof(*hpz->owner_mark), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (page == MAP_FAILED)
+		return;
+	if (madvise(page, sizeof(*hpz->owner_mark), MADV_WIPEONFORK) < 0) {
+		munmap(page, sizeof(*hpz->owner_mark));
+		return;
+	}
+	hpz->owner_mark = page;
+	*hpz->owner_mark = 1;
+}
+
+static bool api_is_owner(const struct hpz *hpz)
+{
+	return hpz->owner_mark ? *hpz->owner_mark : hpz->owner == getpid();
+}
+
 int api_begin(struct hpz *hpz)
 {
 	if (!hpz)
 		return HPZ_ERR_INVALID;
 	hpz->text[0] = '\0';
 	hpz->error_number = 0;
-	if (hpz->owner != getpid())
+	if (!api_is_owner(hpz))
 		return api_fail(hpz, HPZ_ERR_FORKED, "process %ld made this handle", (long)hpz->owner);
 	return HPZ_OK;
 }
@@ -182,33 +208,61 @@ static int api_read_error(struct hpz *hpz, const struct hpz_wire_head *head, str
 	return (int)head->error;
 }
 
+static int64_t api_get_ms(void)
+{
+	return (int64_t)(clock_get_ns(CLOCK_MONOTONIC) / NS_PER_MS);
+}
+
+/* How long an answer may take, and since when. */
+struct api_limit {
+	bool is_none;
+	int64_t start_ms, limit_ms;
+};
+
 /* Waits until there is something to receive. */
-static int api_await(struct hpz *hpz, int64_t waits_ms, int64_t patience_ms)
+static int api_await(struct hpz *hpz, const struct api_limit *limit)
 {
 	struct pollfd look = {.fd = hpz->sock, .events = POLLIN};
-	int64_t start_ms = (int64_t)(clock_get_ns(CLOCK_MONOTONIC) / NS_PER_MS), left_ms;
-	int64_t limit_ms = waits_ms > INT64_MAX - patience_ms ? INT64_MAX : waits_ms + patience_ms;
+	int64_t left_ms;
 
 	do {
-		left_ms = limit_ms - ((int64_t)(clock_get_ns(CLOCK_MONOTONIC) / NS_PER_MS) - start_ms);
-		int timeout = waits_ms == HPZ_FOREVER ? -1 : (int)MIN(MAX(left_ms, 0), INT_MAX);
+		left_ms = limit->limit_ms - (api_get_ms() - limit->start_ms);
+		int timeout = limit->is_none ? -1 : (int)MIN(MAX(left_ms, 0), INT_MAX);
 		int r = poll(&look, 1, timeout);
 		if (r > 0)
 			return HPZ_OK;
 		if (r < 0 && errno != EINTR)
 			return api_fail_system(hpz, "poll");
-	} while (waits_ms == HPZ_FOREVER || left_ms > 0);
+	} while (limit->is_none || left_ms > 0);
 	return api_fail_lost(hpz, "hpzd does not answer");
 }
 
-static int api_receive(struct hpz *hpz, uint16_t op, uint64_t id, struct api_reply *reply)
+/* The frame's result; its failure in *ret_error is noted already. */
+static int api_receive_packet(struct hpz *hpz, const struct api_limit *limit, bool may_bring_fds,
+	struct api_reply *reply, size_t *ret_length, int *ret_error)
+{
+	for (;;) {
+		int r = frame_receive_once(hpz->sock, hpz->message, sizeof(hpz->message), ret_length,
+			may_bring_fds ? reply->fds : NULL, ARRAY_SIZE(reply->fds), &reply->fd_count);
+		if (r != -EINTR && r != -EAGAIN)
+			return r;
+		*ret_error = api_await(hpz, limit);
+		if (*ret_error)
+			return r;
+	}
+}
+
+static int api_receive(
+	struct hpz *hpz, uint16_t op, uint64_t id, const struct api_limit *limit, struct api_reply *reply)
 {
 	bool may_bring_fds = op == HPZ_OP_LEASE || op == HPZ_OP_ADOPT || op == HPZ_OP_CHANGE;
 	struct hpz_wire_head head;
 	size_t length = 0;
+	int error = HPZ_OK;
 
-	int r = frame_receive(hpz->sock, hpz->message, sizeof(hpz->message), &length,
-		may_bring_fds ? reply->fds : NULL, ARRAY_SIZE(reply->fds), &reply->fd_count);
+	int r = api_receive_packet(hpz, limit, may_bring_fds, reply, &length, &error);
+	if (error)
+		return error;
 	if (r < 0) {
 		errno = -r;
 		r = api_fail_system(hpz, "cannot receive from hpzd");
@@ -235,12 +289,15 @@ int api_call(struct hpz *hpz, uint16_t op, const void *payload, size_t size, int
 	struct api_reply *ret_reply)
 {
 	uint64_t id;
+	int64_t patience_ms = op == HPZ_OP_HELLO ? API_PATIENCE_GREETING_MS : API_PATIENCE_MS;
+	const struct api_limit limit = {
+		.is_none = waits_ms == HPZ_FOREVER,
+		.start_ms = api_get_ms(),
+		.limit_ms = waits_ms > INT64_MAX - patience_ms ? INT64_MAX : waits_ms + patience_ms,
+	};
 	int error = api_send(hpz, op, payload, size, &id);
 
-	if (!error)
-		error = api_await(
-			hpz, waits_ms, op == HPZ_OP_HELLO ? API_PATIENCE_GREETING_MS : API_PATIENCE_MS);
-	return error ? error : api_receive(hpz, op, id, ret_reply);
+	return error ? error : api_receive(hpz, op, id, &limit, ret_reply);
 }
 
 void api_reply_deinit(struct api_reply *reply)
@@ -345,13 +402,15 @@ static int api_fail_connect(struct hpz *hpz)
 static int api_connect(struct hpz *hpz)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	const struct timeval patience = {.tv_sec = API_PATIENCE_GREETING_MS / 1000};
+	const struct timeval patience = {.tv_sec = API_PATIENCE_GREETING_MS / 1000},
+			     first_wait = {.tv_sec = API_FIRST_WAIT_S};
 	_cleanup_fd_ int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	int r;
 
 	/* The limit is also one for connect(), which waits for room in the queue of a server that has
 	 * stopped. */
-	if (sock < 0 || setsockopt(sock, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience)) < 0)
+	if (sock < 0 || setsockopt(sock, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience)) < 0 ||
+		setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &first_wait, sizeof(first_wait)) < 0)
 		return api_fail_system(hpz, "cannot make a socket");
 	memcpy(address.sun_path, hpz->socket_path, strlen(hpz->socket_path) + 1);
 	do
@@ -428,7 +487,7 @@ int hpz_connect(const char *socket_path, struct hpz **ret_hpz)
 		return HPZ_ERR_SYSTEM;
 	memset(hpz, 0, offsetof(struct hpz, message));
 	hpz->sock = -1;
-	hpz->owner = getpid();
+	api_mark_owner(hpz);
 	hpz->next_id = 1;
 	hpz->socket_path = strdup(socket_path);
 	int error = hpz->socket_path ? api_open(hpz) : HPZ_ERR_SYSTEM;
@@ -448,9 +507,11 @@ void hpz_close(struct hpz *hpz)
 		return;
 	/* A forked child may still have the socket: shutdown ends the connection all the same, and only we
 	 * may. */
-	if (hpz->sock >= 0 && hpz->owner == getpid())
+	if (hpz->sock >= 0 && api_is_owner(hpz))
 		shutdown(hpz->sock, SHUT_RDWR);
 	api_lose(hpz);
+	if (hpz->owner_mark)
+		munmap(hpz->owner_mark, sizeof(*hpz->owner_mark));
 	free(hpz->socket_path);
 	free(hpz);
 }

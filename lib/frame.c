@@ -75,8 +75,26 @@ static void frame_close_fds(const int *fds, size_t count)
 		close_fd(fds[i]);
 }
 
-int frame_receive(int sock, void *packet, size_t capacity, size_t *ret_length, int *fds, size_t fd_capacity,
-	size_t *ret_fd_count)
+/*
+ * The reset of a peer that went without reading everything is reported once, before what it had sent: that is
+ * received, then comes its end like any other.
+ */
+static ssize_t frame_receive_message(int sock, struct msghdr *message, bool is_stubborn)
+{
+	ssize_t length;
+	bool is_reset = false, is_again;
+
+	do {
+		length = recvmsg(sock, message, MSG_CMSG_CLOEXEC);
+		is_again =
+			length < 0 && ((errno == EINTR && is_stubborn) || (errno == ECONNRESET && !is_reset));
+		is_reset = is_reset || (length < 0 && errno == ECONNRESET);
+	} while (is_again);
+	return length;
+}
+
+static int frame_receive_packet(int sock, void *packet, size_t capacity, size_t *ret_length, int *fds,
+	size_t fd_capacity, size_t *ret_fd_count, bool is_stubborn)
 {
 	union frame_control control;
 	struct iovec part = {.iov_base = packet, .iov_len = capacity};
@@ -90,17 +108,7 @@ int frame_receive(int sock, void *packet, size_t capacity, size_t *ret_length, i
 		message.msg_controllen = CMSG_LEN(fd_capacity * sizeof(int));
 	}
 
-	/*
-	 * The reset of a peer that went without reading everything is reported once, before what it had sent:
-	 * that is received, then comes its end like any other.
-	 */
-	ssize_t length;
-	bool is_reset = false, is_again;
-	do {
-		length = recvmsg(sock, &message, MSG_CMSG_CLOEXEC);
-		is_again = length < 0 && (errno == EINTR || (errno == ECONNRESET && !is_reset));
-		is_reset = is_reset || (length < 0 && errno == ECONNRESET);
-	} while (is_again);
+	ssize_t length = frame_receive_message(sock, &message, is_stubborn);
 	if (length < 0)
 		return errno == ECONNRESET ? FRAME_EOF : -errno;
 
@@ -124,4 +132,17 @@ int frame_receive(int sock, void *packet, size_t capacity, size_t *ret_length, i
 			*ret_fd_count = fd_count;
 	}
 	return result;
+}
+
+int frame_receive(int sock, void *packet, size_t capacity, size_t *ret_length, int *fds, size_t fd_capacity,
+	size_t *ret_fd_count)
+{
+	return frame_receive_packet(sock, packet, capacity, ret_length, fds, fd_capacity, ret_fd_count, true);
+}
+
+int frame_receive_once(int sock, void *packet, size_t capacity, size_t *ret_length, int *fds,
+	size_t fd_capacity, size_t *ret_fd_count)
+{
+	return frame_receive_packet(
+		sock, packet, capacity, ret_length, fds, fd_capacity, ret_fd_count, false);
 }

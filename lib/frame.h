@@ -30,5 +30,8 @@ int frame_send(int sock, const void *packet, size_t length, const int *fds, size
  */
 int frame_receive(int sock, void *packet, size_t capacity, size_t *ret_length, int *fds, size_t fd_capacity,
 	size_t *ret_fd_count);
+/* The same, but a signal ends it (-EINTR): for whoever has a time limit to look at then. */
+int frame_receive_once(int sock, void *packet, size_t capacity, size_t *ret_length, int *fds,
+	size_t fd_capacity, size_t *ret_fd_count);
 
 #endif

@@ -7,8 +7,12 @@
 #include "fake_server.h"
 
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/wait.h>
+
+#include "api.h"
 
 #define PAGE 4096u
 
@@ -329,6 +333,58 @@ static void test_end_and_flood_instead_of_a_hello(void **state)
 	fake_join(&fake);
 }
 
+static void on_alarm(int number)
+{
+}
+
+/* Calls are interrupted every few milliseconds, as a profiler would do it. */
+static void set_alarms(uint64_t ms)
+{
+	struct sigaction action = {.sa_handler = on_alarm}; /* without SA_RESTART */
+	const struct timeval each = {.tv_usec = (long)ms * 1000};
+	const struct itimerval timer = {each, each};
+
+	assert_int_equal(sigaction(SIGALRM, &action, NULL), 0);
+	assert_int_equal(setitimer(ITIMER_REAL, &timer, NULL), 0);
+}
+
+static void block_alarms(int how)
+{
+	sigset_t alarms;
+
+	sigemptyset(&alarms);
+	sigaddset(&alarms, SIGALRM);
+	assert_int_equal(pthread_sigmask(how, &alarms, NULL), 0);
+}
+
+static void serve_slowly(struct fake *fake, void *data)
+{
+	fake_accept_silently(fake);
+	fake_expect(fake, HPZ_OP_HELLO, NULL, 0);
+	/* Longer than a receive waits by itself, shorter than the patience with a greeting. */
+	for (int i = 0; i < 150; i++)
+		usleep(10000);
+	struct hpz_wire_hello hello = fake_get_hello();
+	fake_reply(fake, HPZ_OP_HELLO, 0, &hello, sizeof(hello), NULL, 0);
+	fake_expect_end(fake);
+}
+
+static void test_a_slow_server(void **state)
+{
+	for (uint64_t ms = 0; ms <= 20; ms += 20) {
+		struct hpz *hpz = NULL;
+		struct fake fake;
+		block_alarms(SIG_BLOCK); /* the peer's thread has none */
+		fake_start(&fake, serve_slowly, NULL);
+		block_alarms(SIG_UNBLOCK);
+		set_alarms(ms);
+		assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
+		set_alarms(0);
+		hpz_close(hpz);
+		fake_join(&fake);
+	}
+}
+
 /* A server that has stopped: nobody takes us from its queue, which is full in the end. Both must come to an
  * end. */
 static void test_a_stopped_server(void **state)
@@ -339,7 +395,9 @@ static void test_a_stopped_server(void **state)
 
 	fake_listen(&fake);
 	assert_int_equal(listen(fake.listener, 0), 0);
+	set_alarms(20); /* the limit is kept all the same */
 	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_ERR_NOT_RUNNING);
+	set_alarms(0);
 	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_ERR_NOT_RUNNING);
 	assert_null(hpz);
 	uint64_t seconds = (clock_get_ns(CLOCK_MONOTONIC) - start_ns) / NS_PER_S;
@@ -2780,6 +2838,28 @@ static void test_forked_child(void **state)
 	fake_join(&fake);
 }
 
+/* Also where the kernel cannot say it: before 4.14, or without memory for it. */
+static void test_forked_child_without_a_mark(void **state)
+{
+	struct fake fake;
+	struct hpz *hpz;
+	int status;
+
+	fake_start(&fake, serve_hello, NULL);
+	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
+	assert_non_null(hpz->owner_mark);
+	munmap(hpz->owner_mark, 1);
+	hpz->owner_mark = NULL;
+	assert_int_equal(hpz_reconnect(hpz), HPZ_OK);
+	pid_t pid = fork();
+	if (pid == 0)
+		_exit(hpz_reconnect(hpz) != HPZ_ERR_FORKED);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	hpz_close(hpz);
+	fake_join(&fake);
+}
+
 /* A child that lives on does not keep the parent's connection alive. */
 static void test_close_ends_it_whoever_has_the_socket(void **state)
 {
@@ -2902,6 +2982,7 @@ int main(void)
 		cmocka_unit_test(test_hello_of_every_length),
 		cmocka_unit_test(test_refused_hellos),
 		cmocka_unit_test(test_end_and_flood_instead_of_a_hello),
+		cmocka_unit_test(test_a_slow_server),
 		cmocka_unit_test(test_a_stopped_server),
 		cmocka_unit_test(test_refusals),
 		cmocka_unit_test(test_malformed_refusals),
@@ -2945,6 +3026,7 @@ int main(void)
 		cmocka_unit_test(test_lost_until_reconnect),
 		cmocka_unit_test(test_end_before_the_ack),
 		cmocka_unit_test(test_forked_child),
+		cmocka_unit_test(test_forked_child_without_a_mark),
 		cmocka_unit_test(test_close_ends_it_whoever_has_the_socket),
 		cmocka_unit_test(test_the_socket_is_close_on_exec),
 		cmocka_unit_test(test_garbage),

@@ -348,6 +348,15 @@ static void test_interrupted(void **state)
 	assert_int_equal(frame_receive(pair->b, packet, sizeof(packet), &length, NULL, 0, NULL), FRAME_OK);
 	assert_int_equal(length, 4);
 	pthread_join(thread, NULL);
+	/* Who has a time limit to look at is told of each. */
+	unsigned interrupts = 0;
+	int r;
+	assert_int_equal(pthread_create(&thread, NULL, interrupt, &self), 0);
+	while ((r = frame_receive_once(pair->b, packet, sizeof(packet), &length, NULL, 0, NULL)) == -EINTR)
+		interrupts++;
+	assert_int_equal(r, FRAME_OK);
+	assert_true(interrupts > 0);
+	pthread_join(thread, NULL);
 }
 
 static void test_not_a_socket(void **state)
