@@ -280,7 +280,7 @@ static void report_missing(struct books_run *run, const struct pool_segment *seg
 
 static bool is_shielded(const struct segment_stat *st)
 {
-	return st->uid == geteuid() && st->mode == 0 && st->links == 1;
+	return st->uid == segment_get_uid() && st->mode == 0 && st->links == 1;
 }
 
 static void check_leased_file(struct books_run *run, const struct pool_segment *segment, const char *key,

@@ -155,7 +155,7 @@ static int check_counts(const struct handoff *handoff, const struct pool_segment
 static bool is_whole(const struct pool_segment *segment, const struct segment_stat *st)
 {
 	return st->pages == segment->pages && st->allocated == segment->pages && st->links == 1 &&
-	       st->uid == geteuid() && st->mode == 0;
+	       st->uid == segment_get_uid() && st->mode == 0;
 }
 
 /* A file that goes out for the first time is whole, root's and nobody else's; afterwards only its kind is
@@ -163,7 +163,7 @@ static bool is_whole(const struct pool_segment *segment, const struct segment_st
 static int check_file(const struct handoff *handoff, const struct pool_segment *segment, int fd, bool is_new)
 {
 	struct segment_stat st;
-	int r = segment_stat_fd(segment->pool->config.page_size, fd, &st);
+	int r = segment_stat_on(segment->pool->store, fd, &st);
 	if (r < 0 || !is_new)
 		return r;
 	return is_whole(segment, &st) ? check_counts(handoff, segment, fd) : -EUCLEAN;
@@ -172,7 +172,10 @@ static int check_file(const struct handoff *handoff, const struct pool_segment *
 static int open_one(const struct handoff *handoff, const struct lease *lease,
 	const struct pool_segment *segment, bool is_new)
 {
-	_cleanup_fd_ int fd = pool_open_segment(segment);
+	/* Proven to be open nowhere, and not opened since: no file lease can make us wait, and O_NONBLOCK
+	 * need not be taken off again. */
+	bool is_unheld = is_new && segment->proof == POOL_PROOF_FULL;
+	_cleanup_fd_ int fd = is_unheld ? pool_open_unheld(segment) : pool_open_segment(segment);
 	if (fd < 0)
 		return fd;
 	int r = check_file(handoff, segment, fd, is_new);
@@ -182,7 +185,7 @@ static int open_one(const struct handoff *handoff, const struct lease *lease,
 		(fchown(fd, lease->file_uid, lease->file_gid) < 0 || fchmod(fd, lease->file_mode) < 0))
 		return -errno;
 	/* O_NONBLOCK was for our own open. */
-	if (fcntl(fd, F_SETFL, 0) < 0)
+	if (!is_unheld && fcntl(fd, F_SETFL, 0) < 0)
 		return -errno;
 	return steal_fd(&fd);
 }

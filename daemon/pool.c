@@ -247,7 +247,7 @@ int pool_refresh(struct pool_segment *segment)
 static bool is_publishable(const struct segment_stat *st, uint64_t pages)
 {
 	return st->pages == pages && st->allocated == pages && pages > 0 && st->links == 1 &&
-	       st->uid == geteuid() && st->mode == 0;
+	       st->uid == segment_get_uid() && st->mode == 0;
 }
 
 int pool_publish(struct pool_segment *segment)
@@ -425,6 +425,13 @@ int pool_open_segment(const struct pool_segment *segment)
 	char name[SEGMENT_NAME_MAX];
 	pool_get_segment_name(segment, name);
 	return segment_open(&segment->pool->dirs, segment->state, name);
+}
+
+int pool_open_unheld(const struct pool_segment *segment)
+{
+	char name[SEGMENT_NAME_MAX];
+	pool_get_segment_name(segment, name);
+	return segment_open_unheld(&segment->pool->dirs, segment->state, name);
 }
 
 /* ---- adoption ---- */

@@ -278,7 +278,11 @@ int pool_set_length(struct pool_segment *segment, uint64_t pages);
 void pool_sweep(struct pool *pool);
 /* Looks at the file again: allocated pages. 0 or negative errno. */
 int pool_refresh(struct pool_segment *segment);
+/* For whatever may be held: never blocks (-EWOULDBLOCK), and has O_NONBLOCK. The descriptor or negative
+ * errno. */
 int pool_open_segment(const struct pool_segment *segment);
+/* Only when nobody has it open, as is proven: might block on a file lease. Without O_NONBLOCK. */
+int pool_open_unheld(const struct pool_segment *segment);
 void pool_get_segment_name(const struct pool_segment *segment, char ret_name[SEGMENT_NAME_MAX]);
 
 /*

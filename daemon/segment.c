@@ -149,6 +149,10 @@ static int open_store(struct segment_store *store, unsigned wait_ms, const char 
 		return -EMEDIUMTYPE;
 	}
 	*ret_why = "cannot hold hpz's directories";
+	struct stat st;
+	if (fstat(root, &st) < 0)
+		return -errno;
+	store->dev = st.st_dev;
 	store->hpz_fd = open_dir(root, "hpz", 0700);
 	if (store->hpz_fd < 0)
 		return store->hpz_fd;
@@ -362,6 +366,25 @@ int segment_stat_fd(uint64_t page_size, int fd, struct segment_stat *ret_stat)
 	return 0;
 }
 
+int segment_stat_on(const struct segment_store *store, int fd, struct segment_stat *ret_stat)
+{
+	struct stat st;
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if (!S_ISREG(st.st_mode) || st.st_dev != store->dev)
+		return -EMEDIUMTYPE;
+	convert_stat(store->page_size, &st, ret_stat);
+	return 0;
+}
+
+uid_t segment_get_uid(void)
+{
+	static uid_t uid = (uid_t)-1;
+	if (uid == (uid_t)-1)
+		uid = geteuid();
+	return uid;
+}
+
 int segment_create(const struct segment_dirs *dirs, const char *name)
 {
 	int fd = openat(
@@ -369,10 +392,21 @@ int segment_create(const struct segment_dirs *dirs, const char *name)
 	return fd < 0 ? -errno : fd;
 }
 
+static int open_segment(
+	const struct segment_dirs *dirs, enum segment_state state, const char *name, int flags)
+{
+	int fd = openat(dirs->fds[state], name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags);
+	return fd < 0 ? -errno : fd;
+}
+
 int segment_open(const struct segment_dirs *dirs, enum segment_state state, const char *name)
 {
-	int fd = openat(dirs->fds[state], name, O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
-	return fd < 0 ? -errno : fd;
+	return open_segment(dirs, state, name, O_NONBLOCK);
+}
+
+int segment_open_unheld(const struct segment_dirs *dirs, enum segment_state state, const char *name)
+{
+	return open_segment(dirs, state, name, 0);
 }
 
 int segment_rename(const struct segment_dirs *dirs, enum segment_state from, const char *from_name,

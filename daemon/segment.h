@@ -49,6 +49,7 @@ struct segment_store {
 	unsigned references;
 	char path[192];
 	uint64_t page_size;
+	dev_t dev;     /* of the mount: what lies on it is hugetlbfs with those pages */
 	int hpz_fd;    /* MOUNT/hpz, holds the lock of the one hpzd of this mount */
 	int format_fd; /* MOUNT/hpz/1 */
 	int out_fd;    /* MOUNT/hpz-out */
@@ -117,12 +118,20 @@ int segment_stat_at(const struct segment_store *store, const struct segment_dirs
  * and what is read of them is zero because it is a hole.
  */
 void segment_set_simulated(void);
+/* Whatever the descriptor is: -EMEDIUMTYPE no file of a hugetlbfs with those pages. */
 int segment_stat_fd(uint64_t page_size, int fd, struct segment_stat *ret_stat);
+/* The same of a file that is to lie on this mount, with one system call. */
+int segment_stat_on(const struct segment_store *store, int fd, struct segment_stat *ret_stat);
+/* Whose our files are: ours, which does not change while we live. */
+uid_t segment_get_uid(void);
 
 /* Makes an empty file in filling/, root's, mode 0. Returns the descriptor or negative errno. */
 int segment_create(const struct segment_dirs *dirs, const char *name);
-/* Never blocks on somebody's file lease (-EWOULDBLOCK). Returns the descriptor or negative errno. */
+/* Never blocks on somebody's file lease (-EWOULDBLOCK): the descriptor has O_NONBLOCK. Returns it or negative
+ * errno. */
 int segment_open(const struct segment_dirs *dirs, enum segment_state state, const char *name);
+/* Only what nobody has open, which is to be proven: a file lease would block. Without O_NONBLOCK. */
+int segment_open_unheld(const struct segment_dirs *dirs, enum segment_state state, const char *name);
 /* One atomic transition; a name that is taken is -EEXIST. */
 int segment_rename(const struct segment_dirs *dirs, enum segment_state from, const char *from_name,
 	enum segment_state to, const char *to_name);

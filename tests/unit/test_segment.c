@@ -352,6 +352,28 @@ static void test_stat_fd(void **state)
 	close(fd);
 }
 
+/* What lies on the mount needs no second look at what kind of file system it is. */
+static void test_stat_on(void **state)
+{
+	int fd = segment_create(&dirs, "1.0");
+	struct segment_stat is = {.pages = 77};
+	struct stat st;
+
+	assert_int_equal(fstat(fd, &st), 0);
+	store->dev = st.st_dev + 1;
+	assert_int_equal(segment_stat_on(store, fd, &is), -EMEDIUMTYPE);
+	store->dev = st.st_dev;
+	assert_int_equal(segment_stat_on(store, -1, &is), -EBADF);
+	assert_int_equal(segment_stat_on(store, dirs.fds[0], &is), -EMEDIUMTYPE);
+	assert_int_equal(is.pages, 77);
+	assert_int_equal(ftruncate(fd, 2 * (off_t)STORE_PAGE), 0);
+	assert_int_equal(segment_stat_on(store, fd, &is), 0);
+	assert_true(is.pages == 2 && is.allocated == 0 && is.links == 1 && is.ino == st.st_ino &&
+		    is.uid == segment_get_uid());
+	assert_int_equal(segment_get_uid(), geteuid());
+	close(fd);
+}
+
 static void test_only_files(void **state)
 {
 	char path[PATH_MAX];
@@ -387,7 +409,15 @@ static void test_open_is_never_held_up(void **state)
 	int fd = segment_open(&dirs, SEGMENT_FILLING, "1.0");
 	assert_true(fd >= 0);
 	assert_int_equal(fcntl(fd, F_GETFD), FD_CLOEXEC);
+	assert_int_equal(fcntl(fd, F_GETFL) & O_NONBLOCK, O_NONBLOCK);
 	close(fd);
+	/* Where nobody can have one, the flag would only have to be taken off again. */
+	fd = segment_open_unheld(&dirs, SEGMENT_FILLING, "1.0");
+	assert_true(fd >= 0);
+	assert_int_equal(fcntl(fd, F_GETFD), FD_CLOEXEC);
+	assert_int_equal(fcntl(fd, F_GETFL) & O_NONBLOCK, 0);
+	close(fd);
+	assert_int_equal(segment_open_unheld(&dirs, SEGMENT_FILLING, "2.0"), -ENOENT);
 	close(holder);
 }
 
@@ -510,6 +540,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_scan, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_create, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_stat_fd, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_stat_on, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_only_files, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_open_is_never_held_up, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_rename, setup, teardown),
