@@ -22,6 +22,7 @@
 #define HOLDERS_ATTEMPT 6 /* from this look on (about a second) it is worth knowing who holds it */
 #define SAY_ATTEMPT     3 /* a failure that lasted so many looks is worth a line */
 #define RETRY_ERROR_MS  1000
+#define BEGIN_MS        1 /* a return takes 0.1 ms of the loop: whoever ends many in a row is answered first */
 #define WATCH_HASH      1024 /* descriptors are consecutive */
 #define LESSON_WAIT     8    /* looks a return waits for the proof to be learned: some four seconds */
 
@@ -40,6 +41,7 @@ struct handoff_lease {
 	struct owner_share owner;
 	enum next next;
 	unsigned attempts, failures; /* since it began to return, or the last segment was back */
+	const char *why;             /* it ends; NULL: said */
 	enum proof_reason logged_reason;
 	bool was_unused; /* all of it, at the last look */
 	size_t probed;   /* segments found unused by the look under way */
@@ -578,8 +580,18 @@ static int make_watch(struct handoff *handoff, struct lease *lease)
 	return 0;
 }
 
+/* Later than it is decided: nobody waits for an answer then. */
+static void say_end(struct handoff_lease *hl)
+{
+	const char *why = steal_pointer(&hl->why);
+	if (why)
+		log_info("lease %" PRIu64 " (%s) ends: %s", hl->lease->id, hl->lease->label, why);
+}
+
 static void close_watch(struct handoff_lease *hl)
 {
+	if (hl->lease)
+		say_end(hl);
 	remove_watches(hl);
 	owner_leave(&hl->owner);
 	if (hl->lease)
@@ -942,6 +954,7 @@ static bool waits_for_lesson(const struct handoff_lease *hl, const struct pool_s
 static void look(struct handoff_lease *hl)
 {
 	struct lease *lease = hl->lease;
+	say_end(hl);
 	if (hl->job || hl->handoff->is_closing)
 		return;
 	size_t index = find_out(lease, 0);
@@ -989,14 +1002,14 @@ void handoff_return(struct handoff *handoff, struct lease *lease, const char *wh
 {
 	struct handoff_lease *hl = lease->handoff;
 	if (lease->state != HPZ_STATE_RETURNING) {
-		log_info("lease %" PRIu64 " (%s) ends: %s", lease->id, lease->label, why);
+		hl->why = why;
 		lease_set_state(handoff->leases, lease, HPZ_STATE_RETURNING);
 	}
 	lease->bound = NULL;
 	hl->attempts = hl->failures = 0;
 	/* Not from inside the caller: it may still be looking at the lease. */
 	if (!hl->job)
-		set_timer(hl, NEXT_RETURN, 0);
+		set_timer(hl, NEXT_RETURN, BEGIN_MS);
 	note_change(handoff);
 }
 

@@ -205,7 +205,8 @@ static void note_ack(struct session *session, const void *message, size_t length
 		session->unread_lease = 0;
 }
 
-static void handle(struct session *session, const void *message, size_t length)
+/* Whether it was answered. */
+static bool handle(struct session *session, const void *message, size_t length)
 {
 	struct requests *requests = session->requests;
 	enum request_outcome outcome;
@@ -233,6 +234,7 @@ static void handle(struct session *session, const void *message, size_t length)
 			session_close(session);
 		break;
 	}
+	return outcome == REQUEST_REPLIED;
 }
 
 static void refuse_message(struct session *session, const char *why)
@@ -247,13 +249,16 @@ static void refuse_message(struct session *session, const char *why)
 static void receive(struct session *session)
 {
 	static unsigned char message[HPZ_WIRE_MAX_REQUEST];
-	for (int i = 0; i < BATCH_MAX; i++) {
+	bool is_answered = false;
+	/* Who waited for an answer has sent nothing more yet, as a rule: to look for it would only keep
+	 * others waiting, that one too if we have its CPU. */
+	for (int i = 0; i < BATCH_MAX && !is_answered; i++) {
 		size_t length;
 		int r = frame_receive(session->sock, message, sizeof message, &length, NULL, 0, NULL);
 		if (r == -EAGAIN)
 			return;
 		if (r == FRAME_OK)
-			handle(session, message, length);
+			is_answered = handle(session, message, length);
 		else if (r == FRAME_TOO_LONG)
 			refuse_message(session, "the message is longer than any request");
 		else if (r == FRAME_WITHHELD)

@@ -92,6 +92,35 @@ static void test_pipeline(void **state)
 	close(sock);
 }
 
+static unsigned count_received(int sock)
+{
+	unsigned count = 0;
+	size_t length;
+
+	while (frame_receive(sock, out.bytes, sizeof out.bytes, &length, NULL, 0, NULL) == FRAME_OK)
+		count++;
+	return count;
+}
+
+/* However much one has asked at once, another is answered before the second question of it. */
+static void test_turns(void **state)
+{
+	int greedy = harness_greet(), other = harness_greet();
+
+	for (uint64_t id = 2; id < 7; id++)
+		harness_send(greedy, harness_make_empty(&in, HPZ_OP_STATUS, id));
+	harness_send(other, harness_make_empty(&in, HPZ_OP_STATUS, 2));
+	harness_turn();
+	assert_int_equal(count_received(greedy), 1);
+	assert_int_equal(count_received(other), 1);
+	for (uint64_t id = 3; id < 7; id++) {
+		assert_true(harness_receive(greedy, &out));
+		harness_expect_ok(&out, HPZ_OP_STATUS, id);
+	}
+	close(greedy);
+	close(other);
+}
+
 /* Said everything, then closed its side: it is answered, then let go. */
 static void test_half_closed(void **state)
 {
@@ -483,6 +512,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_talk),
 		TEST(test_pipeline),
+		TEST(test_turns),
 		TEST(test_half_closed),
 		TEST(test_gone_at_once),
 		TEST(test_no_hello),
