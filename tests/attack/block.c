@@ -11,7 +11,8 @@
  *   block fuse DIR         the same with a file of a FUSE file system whose server never answers the read:
  *                          there not even SIGKILL ends the wait
  *
- * Says "ready" and goes on until its standard input ends. Exit status 77 with the reason: not possible here.
+ * Says "ready" and goes on until its standard input ends; says for each byte of it how many rounds there
+ * were. Exit status 77 with the reason: not possible here.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,6 +22,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,6 +43,7 @@
 static int file;
 static size_t length, page_size;
 static char *memory;
+static atomic_ulong rounds;
 
 /* Other threads take pages away under a touch: that is meant. */
 static void on_bus_error(int number)
@@ -50,7 +53,7 @@ static void on_bus_error(int number)
 
 static void *punch(void *unused)
 {
-	for (;;) {
+	for (;; rounds++) {
 		fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)length);
 		fallocate(file, 0, 0, (off_t)length);
 	}
@@ -59,7 +62,7 @@ static void *punch(void *unused)
 
 static void *fault(void *unused)
 {
-	for (;;) {
+	for (;; rounds++) {
 		for (size_t at = 0; at < length; at += page_size)
 			madvise(memory + at, page_size, MADV_POPULATE_WRITE);
 		madvise(memory, length, MADV_REMOVE);
@@ -69,10 +72,10 @@ static void *fault(void *unused)
 
 static void *map(void *argument)
 {
-	size_t bytes = (size_t)256 << 20;
+	size_t bytes = (size_t)64 << 20;
 	if (argument)
 		sched_setscheduler(0, SCHED_IDLE, &(struct sched_param){0});
-	for (;;) {
+	for (;; rounds++) {
 		void *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
 			MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 		if (start != MAP_FAILED)
@@ -220,7 +223,7 @@ static bool start(int count, void *(*function)(void *))
 {
 	pthread_t thread;
 	for (int i = 0; i < count; i++) {
-		if (pthread_create(&thread, NULL, function, i == 0 ? &file : NULL) != 0)
+		if (pthread_create(&thread, NULL, function, i == count - 1 ? &file : NULL) != 0)
 			return false;
 	}
 	return true;
@@ -267,7 +270,7 @@ int main(int argc, char **argv)
 		return status;
 	puts("ready");
 	while (read(STDIN_FILENO, &byte, 1) > 0)
-		;
+		printf("%lu\n", rounds);
 	if (server > 0 && kill(server, SIGKILL) == 0)
 		waitpid(server, NULL, 0);
 	_exit(0);

@@ -1,59 +1,79 @@
 #!/usr/bin/env python3
-"""Nothing a holder does to its memory, directories or process makes others wait: p99 beside it against p99 without it.
+"""Nothing a holder does to its memory, directories or process makes hpzd's loop wait for it: the loop never sleeps for a holder.
 
-Every attack is measured in pairs of rounds, without and with it, and the median of the ratios counts. The attackers of CPU
-time (punch, fault, map) are compared with as many processes that only use CPU time: what is left is waiting for locks. Both
-are as nice as can be, and there is stock for every lease of a round: else clearing, which is in the idle class, would be
-what is measured. HPZ_LONG=1 measures more pairs.
+The kernel's trace of the loop's thread, taken while others lease and ask beside an attack, says in which system calls it slept and
+for how long. What the machine is busy with does not come into it: a loop that nobody runs is not one that waits. Each attack is
+measured in several rounds, and the median counts. HPZ_LONG=1 measures more of them.
 """
+import contextlib
 import os
 import re
 import signal
 import statistics
 import subprocess
 import sys
-import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "lib"))
-from hpztest import host  # noqa: E402
+from hpztest import host, sleeps  # noqa: E402
 from hpztest.case import HpzTest, main  # noqa: E402
-from hpztest.client import Hold, get_pool, hpzctl, hpzctl_json, wait_until  # noqa: E402
+from hpztest.client import Hold, get_pool, hpzctl, hpzctl_json, running, wait_until  # noqa: E402
 from hpztest.service import get_build_directory  # noqa: E402
 
 MIB = host.MIB
-ROUNDS, PAIRS = 100, 9 if os.environ.get("HPZ_LONG") else 3
+LEASES, ROUNDS = 100, 9 if os.environ.get("HPZ_LONG") else 3
 SEGMENTS_PAGES, POOL_PAGES = 24, 192
-# A loop that waits for a holder is slower by thousands; on a machine with two busy CPUs p99 alone varies by several, and a
-# slice of time that somebody else has is no such wait.
-RATIO, SLICE_NS = 25, 400_000
-STOP_MAX_S = 1.5  # a client that connects waits 5 s for the greeting, which may take three of them
-TENANT = 61001
+# In 24 rounds beside four busy processes nothing but the two calls below slept at all. What hpzd shares with its own helpers (the
+# directories of the pools) may be held by one that has just lost its CPU: not as long as that, and not in every other round.
+SLEEP_MAX_NS = 20_000_000
+TENANT, NICE = 61001, 10
 
 
-class Busy:
-    """As many processes as an attacker has threads: CPU time and nothing else."""
+def is_meant(call):
+    """Waiting for work, and for the exec of a helper that has just been forked (uv_spawn): nobody else can prolong that."""
+    return call.name.startswith("epoll_") or call.name == "read" and "pipe_read" in (call.stack or ["pipe_read"])[0]
 
-    def __init__(self, count):
-        self.processes = [subprocess.Popen(["nice", "-n", "19", sys.executable, "-c", "while True: pass"])
-                          for _ in range(count)]
+
+def get_worst(trace):
+    """The call that slept longest of those that must not, or None."""
+    return next((call for call in trace.calls if not is_meant(call)), None)
+
+
+class Attack:
+    """Under way from its beginning to its end; what counts its rounds (None: it has none) shows that it is."""
+
+    def get_rounds(self):
+        return None
 
     def end(self):
-        for process in self.processes:
-            process.kill()
-            process.wait()
+        pass
 
 
-class Block:
+class Block(Attack):
     def __init__(self, kind, path, user=None):
-        self.process = subprocess.Popen(["nice", "-n", "19", f"{get_build_directory()}/tests/block", kind, path], text=True,
+        self.process = subprocess.Popen([f"{get_build_directory()}/tests/block", kind, path], text=True, bufsize=1,
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, user=user, group=user,
                                         extra_groups=[] if user is not None else None)
         self.line = self.process.stdout.readline().strip()
+        for thread in self.get_threads():  # it loses its CPU with the locks in its hands, and gets it back late
+            os.setpriority(os.PRIO_PROCESS, thread, NICE)
+
+    def get_threads(self):
+        with contextlib.suppress(OSError):
+            return [int(thread) for thread in os.listdir(f"/proc/{self.process.pid}/task")]
+        return []
+
+    def get_rounds(self):
+        self.process.stdin.write("\n")
+        return int(self.process.stdout.readline())
 
     def end(self):
         if self.process.stdin.closed:
             return
+        for thread in self.get_threads():  # else it takes its time to die beside busy processes
+            with contextlib.suppress(OSError):
+                os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))
+                os.setpriority(os.PRIO_PROCESS, thread, 0)
         self.process.stdin.close()
         try:
             self.process.wait(20)
@@ -63,75 +83,45 @@ class Block:
         self.process.stdout.close()
 
 
-class TooBusy(Exception):
-    """Nothing can be measured now."""
-
-
-class Stops:
-    """What no client can do: hpzd does nothing for a long moment, again and again. It runs in between only for as long as a
-    few rounds take: the 99th of 100 rounds is the second slowest."""
-
-    def __init__(self, pid, seconds):
-        self.pid = pid
-        self.seconds = seconds
-        self.is_over = threading.Event()
-        self.thread = threading.Thread(target=self.run)
-        self.thread.start()
-
-    def run(self):
-        for _ in range(12):
-            if self.is_over.wait(0.0005):
-                break
-            os.kill(self.pid, signal.SIGSTOP)
-            time.sleep(self.seconds)
-            os.kill(self.pid, signal.SIGCONT)
-
-    def end(self):
-        self.is_over.set()
-        self.thread.join()
-
-
 class NoBlock(HpzTest):
     def wait_stock(self):
         """A lease that is returning may stay so: not everything has to be clean."""
         wait_until("there is stock for a round", lambda: get_pool()["clean"] >= SEGMENTS_PAGES + ROUNDS, 120)
 
-    def measure(self):
-        with Hold("--size", 0) as holder:
-            lease = holder.call("time-leases", 2 * MIB, ROUNDS)
-            status = holder.call("time-status", ROUNDS)
-        return {"lease": lease["p99_ns"], "status": status["p99_ns"]}
+    def trace(self, thread):
+        return sleeps.Sleeps(self.service.directory, thread)
+
+    def measure(self, attack):
+        """Others lease and ask beside an attack until it, too, has done something; the trace."""
+        before = attack.get_rounds()
+        with Hold("--size", 0) as holder, self.trace(self.service.get_pid()) as trace:
+            holder.call("time-leases", 2 * MIB, LEASES)
+            holder.call("time-status", LEASES)
+            wait_until("the attacker has a turn", lambda: before is None or attack.get_rounds() > before
+                       or not holder.call("time-status", 1), 300)
+        self.assertGreater(trace.events["sys_exit"], 10 * LEASES, "that was not the loop")
+        return trace
 
     def lease(self):
         lease = hpzctl_json("lease", "16M", "--path", "--owner", f"{TENANT}:{TENANT}", "--keep", "--wait", "60")
         self.addCleanup(hpzctl, "release", lease["id"])
         return lease["id"], lease["path"]
 
-    def compare(self, what, start, make_quiet=None, pairs=PAIRS):
+    def watch(self, what, start):
         """`start` starts the attack and returns something to end."""
-        ratios = []
-        daemon = self.service.get_pid()
-        for _ in range(pairs):
+        daemon, worst = self.service.get_pid(), []
+        for _ in range(ROUNDS):
             self.wait_stock()
-            quiet = make_quiet() if make_quiet else None
-            try:
-                without = self.measure()
-            finally:
-                if quiet:
-                    quiet.end()
-            self.wait_stock()
-            self.without = without
             attack = start()
             try:
-                beside = self.measure()
+                worst.append(get_worst(self.measure(attack)))
+            except sleeps.NoTrace as error:
+                self.skipTest(str(error))
             finally:
                 attack.end()
-            ratios.append({name: beside[name] / max(without[name], SLICE_NS) for name in beside})
-            host.note(f"{what}: p99 us without {({n: v // 1000 for n, v in without.items()})}, "
-                      f"beside it {({n: v // 1000 for n, v in beside.items()})}")
-        medians = {name: round(statistics.median(ratio[name] for ratio in ratios), 1) for name in ratios[0]}
-        host.note(f"{what}: median of {pairs} ratios {medians}")
-        self.assertLess(max(medians.values()), RATIO, f"beside {what} others wait: {ratios}")
+        host.note(f"{what}: the loop's longest sleeps: {'; '.join(map(str, worst))}")
+        median_ns = statistics.median(call.ns if call else 0 for call in worst)
+        self.assertLess(median_ns, SLEEP_MAX_NS, f"beside {what} the loop waits: {'; '.join(map(str, worst))}")
         self.assertEqual(self.service.get_pid(), daemon)
 
     def block(self, kind):
@@ -141,7 +131,7 @@ class NoBlock(HpzTest):
             block = Block(kind, path, TENANT)
             self.assertEqual(block.line, "ready")
             return block
-        self.compare(kind, start, lambda: Busy(6))
+        self.watch(kind, start)
 
     def test_punch(self):
         self.block("punch")
@@ -165,25 +155,37 @@ class NoBlock(HpzTest):
                     self.assertEqual(block.line, "ready")
                     hpzctl("release", lease)
                     return block
-                self.compare(f"{kind}, returning", start, lambda: Busy(6))
+                self.watch(f"{kind}, returning", start)
+
+    def see(self, block, victim, path):
+        """Python that does what hpzd must not do is seen to sleep by the same trace."""
+        with running([sys.executable, "-c", f"import os, sys\npath = sys.argv[1]\nwhile True: {victim}", path]) as process:
+            def is_seen():
+                with self.trace(process.pid) as trace:
+                    time.sleep(0.3)
+                call = get_worst(trace)
+                return call if call and call.ns >= SLEEP_MAX_NS else None
+            try:
+                return wait_until("it sleeps", is_seen, 300)
+            except sleeps.NoTrace as error:
+                return self.skipTest(str(error))
+            finally:
+                process.kill()
+                block.end()  # only then it ends
 
     def test_the_limit_can_fail(self):
-        """An hpzd that waits, half as long again as it may on a machine as busy as this one, is seen by what is measured."""
-        def start():
-            may_s = RATIO * max(self.without["lease"], SLICE_NS) / 1e9
-            if may_s > STOP_MAX_S / 1.5:
-                raise TooBusy
-            return Stops(self.service.get_pid(), 1.5 * may_s)
-
-        def fails():
-            """False: the machine is so busy that clients give up before hpzd is late."""
-            try:
-                with self.assertRaisesRegex(AssertionError, "others wait"):
-                    self.compare("an hpzd that is stopped now and then", start, pairs=1)
-            except TooBusy:
-                return False
-            return True
-        wait_until("a moment comes in which a round takes no tenth of a second", fails, 300)
+        """Who takes the lock of a file or of a directory that is held, or that of an address space, is seen to sleep."""
+        _, path = self.lease()
+        chmod, read = "os.chmod(path, 0o700)", "open(path).read()"
+        for kind, victim, held in (("punch", chmod, path), ("map", read, path), ("directory", chmod, os.path.dirname(path))):
+            with self.subTest(kind):
+                block = Block(kind, held, TENANT if held == path else None)
+                self.addCleanup(block.end)
+                if block.line != "ready" and kind == "directory":
+                    self.skipTest(block.line)
+                self.assertEqual(block.line, "ready")
+                call = self.see(block, victim, f"/proc/{block.process.pid}/smaps_rollup" if victim == read else held)
+                host.note(f"{kind}, who waits for its lock: {call}")
 
     def hold_directory(self, kind):
         """The lock of a hand-over directory is held for good: only a helper waits for it."""
@@ -194,13 +196,12 @@ class NoBlock(HpzTest):
             self.skipTest(block.line)
         wait_until("the directory is being read", lambda: self.is_waiting(block.process.pid))
 
-        class Released:
+        class Released(Attack):
             def __init__(self):
                 hpzctl("release", lease)
-
             def end(self):
                 pass
-        self.compare(f"a directory that is held ({kind})", Released)
+        self.watch(f"a directory that is held ({kind})", Released)
         self.assertEqual(self.get_lease(lease)["state"], "returning")
         # A helper that waits for the lock cannot even be killed: not one more for each look.
         self.assertLess(len(self.service.get_workers()), 12, "helpers pile up behind the lock")
@@ -231,11 +232,11 @@ class NoBlock(HpzTest):
                 wait_until("hpzd says what holds it", lambda: re.search(
                     rf"lease {holder.id} .*still held by", self.service.get_log()))
 
-                class Stopped:
+                class Stopped(Attack):
                     def end(self):
                         os.kill(holder.pid, signal.SIGCONT)
                 return Stopped()
-            self.compare("a stopped process", start)
+            self.watch("a stopped process", start)
             self.assertEqual(self.get_lease(holder.id)["state"], "returning")
 
 

@@ -252,6 +252,28 @@ def unmount(point):
     return False
 
 
+# ---- the kernel's trace ----
+
+def make_trace_instance(claim):
+    """A trace of its own, which the release of the claim removes, if nobody does before; its directory. OSError: none to be had."""
+    point = Path(claim) / "tracing"
+    if not point.exists():
+        point.mkdir(mode=0o700)
+        done = subprocess.run(["mount", "-t", "tracefs", "hpz-test", str(point)], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            point.rmdir()
+            raise OSError(f"no tracefs: {done.stderr.strip()}")
+    directory = point / "instances" / f"hpz-test-{Path(claim).name}"
+    directory.mkdir()
+    return directory
+
+
+def remove_trace_instances(claim):
+    for directory in Path(claim).glob("tracing/instances/hpz-test-*"):
+        if directory.name == f"hpz-test-{Path(claim).name}":
+            directory.rmdir()
+
+
 # ---- claims ----
 
 def _get_boot_id():
@@ -313,6 +335,7 @@ class Claim:
     def release(self):
         """Ends what is left of the claim's processes, unmounts, gives the pages back by their number, removes the directory."""
         end_processes(find_processes_of_claim(self.directory))
+        remove_trace_instances(self.directory)
         clean = True
         for point in get_mounts(self.directory):
             clean = unmount(point) and clean
