@@ -105,12 +105,25 @@ static struct policy_action *find_action(
 }
 
 /*
+ * What may be held: the target, and of a pool that lacks pages no more than leaves those free that are about
+ * to go. Once they go (nr_hugepages changes), what is free says nothing about what there was.
+ */
+static uint64_t count_holdable(const struct policy_input *input, const struct policy_plan *plan)
+{
+	if (input->leaving_pages == 0 || input->is_raising)
+		return input->target_pages;
+	return MIN(
+		input->target_pages, subtract(input->held_pages + plan->usable_pages, input->leaving_pages));
+}
+
+/*
  * Of a pool that was made smaller: what is held beyond the target is to go, stock or not. What is lent stays,
  * so clean segments go for it, the small ones first.
  */
 static void discard_beyond(const struct policy_input *input, struct policy_plan *plan)
 {
-	uint64_t beyond = subtract(subtract(input->held_pages, count_freed(plan)), input->target_pages);
+	uint64_t beyond =
+		subtract(subtract(input->held_pages, count_freed(plan)), count_holdable(input, plan));
 	for (size_t i = 0; i < input->class_count && beyond > 0; i++) {
 		const struct policy_class *class = &input->classes[i];
 		struct policy_action *before = find_action(plan, POLICY_DISCARD, class->segment_pages);
@@ -292,7 +305,8 @@ static void plan_filler(const struct policy_input *input, struct fills *fills, s
 static void plan_fills(const struct policy_input *input, struct policy_plan *plan)
 {
 	uint64_t place = count_place(input, plan);
-	struct fills fills = {plan->usable_pages, place, place, input->free_slots};
+	uint64_t usable = subtract(plan->usable_pages, input->leaving_pages);
+	struct fills fills = {usable, place, place, input->free_slots};
 	size_t awaited = find_awaited(input);
 	if (awaited < input->class_count)
 		plan_class(&input->classes[awaited], &fills, plan);
@@ -346,7 +360,7 @@ void policy_plan(const struct policy_input *input, struct policy_plan *ret_plan)
 		reshape(input, ret_plan);
 	else
 		discard_all(input, ret_plan);
-	if (input->is_shrunk && !input->is_draining)
+	if ((input->is_shrunk || input->leaving_pages > 0) && !input->is_draining)
 		discard_beyond(input, ret_plan);
 	if (!input->is_draining)
 		plan_fills(input, ret_plan);

@@ -46,6 +46,8 @@ struct policy_input {
 	bool is_gentle;
 	unsigned reshape_percent;
 	bool is_shrunk; /* what is held beyond the target is to go, stock or not */
+	/* About to become pages of another size: so many are to be free, and nothing is made of them. */
+	uint64_t leaving_pages;
 
 	/* ours */
 	const struct policy_class *classes; /* ascending by segment_pages */

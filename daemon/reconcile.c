@@ -612,6 +612,7 @@ static void make_plan(struct reconcile *reconcile, struct pool *pool)
 		.is_gentle = pool->config.is_learning,
 		.reshape_percent = reconcile->reshape_percent,
 		.is_shrunk = pool->target < pool->config.pages || pool->give_back > 0,
+		.leaving_pages = pool->size.demoting,
 		.classes = classes,
 		.class_count = pool_get_classes(pool, classes),
 		.clean_pages = pool->pages[SEGMENT_CLEAN],
@@ -620,9 +621,10 @@ static void make_plan(struct reconcile *reconcile, struct pool *pool)
 		.lacking_pages = pool->lacking_pages,
 		.room_pages = pool->lacking_pages > 0 ? get_room(reconcile, pool) : 0,
 		.give_back_pages = pool->give_back,
-		/* What is withheld for others is not asked of the kernel meanwhile, but for who waits. */
-		.may_raise =
-			pool->config.raise && may_change && (pool->size.withheld == 0 || pool->waiting > 0),
+		/* What is withheld for others, or about to be split, is not asked of the kernel meanwhile,
+		 * but for who waits. */
+		.may_raise = pool->config.raise && may_change &&
+			     (pool->size.withheld + pool->size.demoting == 0 || pool->waiting > 0),
 		.may_lower = may_change,
 		.is_raising = pool->is_raising,
 		.free_slots = get_free_slots(reconcile, pool),
