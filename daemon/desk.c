@@ -126,8 +126,9 @@ bool desk_has_quota(struct requests *requests, const struct request_peer *peer, 
 		return true;
 	count_usage(requests, peer->uid, &usage);
 	if (reservation && reservation->uid == peer->uid) {
-		usage.leases--;
-		usage.bytes -= MIN(more_bytes, reserve_get_bytes(reservation));
+		uint64_t reserved = reserve_get_bytes(reservation);
+		usage.leases -= more_bytes >= reserved; /* it ends: else it is there beside the lease */
+		usage.bytes -= MIN(more_bytes, reserved);
 	}
 	enum access_limit limit = access_check_quota(&rule, &usage, more_leases, more_bytes);
 	access_explain_quota(&rule, limit, &usage, more_bytes, requests->text, sizeof requests->text);

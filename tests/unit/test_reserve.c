@@ -306,6 +306,25 @@ static void test_foreign(void **state)
 	harness_expect_ok(&out, HPZ_OP_UNRESERVE, 3);
 }
 
+/* Beside a lease that leaves some of it, the reservation goes on to count; one that uses it up takes its
+ * place. */
+static void test_quota_partly_used(void **state)
+{
+	struct hpz_wire_lease wire = harness_get_lease(1, 0);
+	harness_put_clean(pool, 4, 1);
+	wire.owner_uid = wire.owner_gid = -1;
+	wire.flags = HPZ_LEASE_SEGMENTS;
+	wire.reservation = make_reserved(&bob, 2, HPZ_LEASE_SEGMENTS);
+	make_reserved(&bob, 1, 0);
+	make_reserved(&bob, 1, 0);
+	expect_refused(
+		ask(&bob, HPZ_OP_LEASE, &wire, sizeof wire), HPZ_OP_LEASE, HPZ_ERR_QUOTA, "quota_leases");
+	assert_int_equal(pool->reserved_pages, 4);
+	wire.bytes = 2 * STORE_PAGE; /* as far as we may: to give it to bob is root's */
+	assert_int_equal(ask(&bob, HPZ_OP_LEASE, &wire, sizeof wire), REQUEST_REPLIED);
+	assert_int_not_equal(harness_get_head(&out).error, HPZ_ERR_QUOTA);
+}
+
 static void test_quota(void **state)
 {
 	harness_put_clean(pool, 1, 8);
@@ -445,6 +464,7 @@ int main(void)
 		TEST(test_drained),
 		TEST(test_foreign),
 		TEST(test_quota),
+		TEST(test_quota_partly_used),
 		TEST(test_senseless),
 		TEST(test_listed),
 		TEST(test_remembered),
