@@ -177,13 +177,13 @@ static int take_share(struct requests *requests, const struct attempt *attempt, 
 	return r;
 }
 
-/* What the kernel lacks for it, as the plan of the one pool it is for has found; of several nobody knows. */
-static void note_lacking(const struct requests *requests, struct request_shares *shares, size_t lacking)
+/* What the kernel lacks for each share, as its plan has found. */
+static void note_lacking(struct request_shares *shares, const struct spread_piece *pieces)
 {
-	const struct planner_plan *plan = &requests->plan;
-	bool is_short = shares->count == 1 && lacking == 0 && plan->kind == PLANNER_WAIT &&
-			plan->reason == PLANNER_SHORT;
-	shares->list[0].lacking_pages = is_short ? plan->lacking_pages : 0;
+	for (size_t i = 0; i < shares->count; i++) {
+		bool is_short = pieces[i].kind == PLANNER_WAIT && pieces[i].reason == PLANNER_SHORT;
+		shares->list[i].lacking_pages = is_short ? pieces[i].lacking_pages : 0;
+	}
 }
 
 int hold_take(struct requests *requests, struct attempt *attempt)
@@ -196,7 +196,7 @@ int hold_take(struct requests *requests, struct attempt *attempt)
 	if (attempt->wire->policy == HPZ_NODES_INTERLEAVE)
 		hold_divide(requests, attempt);
 	size_t lacking = hold_plan(requests, attempt, pieces);
-	note_lacking(requests, shares, lacking);
+	note_lacking(shares, pieces);
 	if (are_yielded(requests, attempt, pieces))
 		return -EINPROGRESS;
 	if (lacking < shares->count)

@@ -38,7 +38,7 @@ _Static_assert(sizeof(struct journal_lease) == 400, "on disk, may grow by 8s: it
 _Static_assert(sizeof(struct journal_state) == 24, "on disk, may grow");
 _Static_assert(sizeof(struct journal_owner) == 48, "on disk, may grow");
 _Static_assert(sizeof(struct journal_end) == 16, "on disk, may grow");
-_Static_assert(sizeof(struct journal_raise) == 56, "on disk, may grow");
+_Static_assert(sizeof(struct journal_raise) == 72, "on disk, may grow");
 _Static_assert(sizeof(struct journal_resize) == 48, "on disk, may grow");
 _Static_assert(sizeof(struct journal_demote) == 88, "on disk, may grow");
 _Static_assert(sizeof(struct journal_range) == 24, "on disk, may grow");

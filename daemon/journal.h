@@ -107,7 +107,9 @@ struct journal_raise {
 	int64_t delta;
 	uint32_t is_intent;
 	uint32_t reserved;
-	uint64_t give_back; /* of `raised`: to be lowered as they come free */
+	uint64_t give_back;     /* of `raised`: to be lowered as they come free */
+	uint64_t awaited;       /* of `raised`: for somebody who waited, beyond what the pool is to have */
+	uint64_t delta_awaited; /* of `delta`, the same */
 };
 
 /*

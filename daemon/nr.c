@@ -36,6 +36,8 @@ static void write_raise(struct journal *journal, const struct pool *pool)
 		.delta = delta,
 		.is_intent = delta > 0,
 		.give_back = pool->give_back - (delta < 0 ? MIN(pool->give_back, (uint64_t)-delta) : 0),
+		.awaited = pool->raised_awaited,
+		.delta_awaited = delta > 0 ? pool->nr_awaited : 0,
 	};
 	int r = journal_append(journal, JOURNAL_RAISE, &record, sizeof record, NULL, 0);
 	if (r < 0)
@@ -43,14 +45,24 @@ static void write_raise(struct journal *journal, const struct pool *pool)
 			strerror(-r));
 }
 
+/* The pool gets what it is to have first: what comes beyond that is for whoever waits. */
+static void add_raised(struct pool *pool, uint64_t got, uint64_t delta, uint64_t awaited)
+{
+	uint64_t own = delta - MIN(delta, awaited);
+	pool->raised += got;
+	pool->raised_awaited += got - MIN(got, own);
+}
+
 static void read_raise(const struct nr *nr, struct pool *pool, const struct journal_raise *record)
 {
 	struct host_counters now;
 	pool->raised = record->raised;
 	pool->give_back = record->give_back;
+	pool->raised_awaited = record->awaited;
 	if (record->is_intent && host_get_counters(nr->host, record->node, record->page_size, &now) == 0 &&
 		get_kept(&now) > record->before)
-		pool->raised += MIN(get_kept(&now) - record->before, (uint64_t)record->delta);
+		add_raised(pool, MIN(get_kept(&now) - record->before, (uint64_t)record->delta),
+			(uint64_t)record->delta, record->delta_awaited);
 	pool->give_back = MIN(pool->give_back, pool->raised);
 }
 
@@ -138,12 +150,13 @@ static void on_changed(uv_work_t *handle, int status)
 	pool->leaving = 0;
 	pool->has_known_nr = false; /* whatever others did meanwhile cannot be told from it */
 	if (work->delta > 0)
-		pool->raised += (uint64_t)MAX(got, 0);
+		add_raised(pool, (uint64_t)MAX(got, 0), (uint64_t)work->delta, pool->nr_awaited);
 	else
 		pool->raised -= MIN(pool->raised, (uint64_t)MAX(-got, 0));
 	if (got < 0)
 		pool->give_back -= MIN(pool->give_back, (uint64_t)-got);
 	pool->give_back = MIN(pool->give_back, pool->raised);
+	pool->raised_awaited = MIN(pool->raised_awaited, pool->raised - pool->give_back);
 	write_raise(nr->journal, pool);
 	tell(work, got);
 	if (got != work->delta)
@@ -194,6 +207,19 @@ void nr_owe(struct nr *nr, struct pool *pool, int64_t pages)
 		write_raise(nr->journal, pool);
 }
 
+void nr_owe_awaited(struct nr *nr, struct pool *pool)
+{
+	if (pool->raised_awaited == 0 || pool->waiting > 0 || pool->is_raising)
+		return;
+	uint64_t held = pool_get_lengths(pool);
+	uint64_t lent = held - MIN(held, pool->target); /* it is beyond the target because of that */
+	uint64_t due = pool->raised_awaited - MIN(pool->raised_awaited, lent);
+	if (due == 0)
+		return;
+	pool->raised_awaited -= due;
+	nr_owe(nr, pool, (int64_t)due);
+}
+
 /* ---- what others do ---- */
 
 /* Lowered: of what we raised some may be gone. Rather keep a page too many than take one of somebody's. */
@@ -212,6 +238,7 @@ static void note_lowered(struct nr *nr, struct pool *pool, uint64_t kept)
 		return;
 	pool->raised -= lost;
 	pool->give_back = MIN(pool->give_back, pool->raised);
+	pool->raised_awaited = MIN(pool->raised_awaited, pool->raised - pool->give_back);
 	write_raise(nr->journal, pool);
 }
 

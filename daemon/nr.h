@@ -27,7 +27,7 @@ void nr_init(
 	struct nr *nr, uv_loop_t *loop, const struct host *host, void (*changed)(void *user), void *user);
 
 /*
- * Raises (pages > 0) or lowers nr_hugepages of the pool's node; where it cannot be raised so far, memory is
+ * Raises (pages > 0; pool->nr_awaited of them for somebody who waits) or lowers nr_hugepages of the pool's node; where it cannot be raised so far, memory is
  * compacted, once, and the rest asked for again. pool->is_raising until it is over. 0 or negative errno;
  * -EBUSY: something is under way.
  */
@@ -38,6 +38,8 @@ int nr_change(struct nr *nr, struct pool *pool, int64_t pages);
  * lowers it by them as they come free. Never more than what is ours.
  */
 void nr_owe(struct nr *nr, struct pool *pool, int64_t pages);
+/* What was raised for somebody who waited, and who waits no more, is owed as his memory comes back. */
+void nr_owe_awaited(struct nr *nr, struct pool *pool);
 
 /*
  * Looks whether somebody else changed the number; pool->kernel has just been read. True: so it was, and what

@@ -321,7 +321,8 @@ static void plan_fills(const struct policy_input *input, struct policy_plan *pla
 	uint64_t lacking = subtract(plan->short_pages, fills.usable + count_freed(plan));
 	/* And nothing that is there, clean or not, nor what comes serves who waits. */
 	if (awaited == input->class_count && input->lacking_pages <= input->room_pages)
-		lacking += input->lacking_pages;
+		plan->awaited_pages = input->lacking_pages;
+	lacking += plan->awaited_pages;
 	if (lacking > 0 && input->may_raise && !input->is_raising)
 		add_action(plan, POLICY_RAISE, 1, lacking);
 	/* What a missing segment or somebody who waits needs is not given away: only when nothing is to be

@@ -99,6 +99,7 @@ struct policy_plan {
 	uint64_t usable_pages;   /* of the kernel's free pages, ours to take */
 	uint64_t missing_pages;  /* wanted by the stock, not there and not under way */
 	uint64_t short_pages;    /* of these, what the kernel does not have either */
+	uint64_t awaited_pages;  /* of RAISE: beyond what the pool is to have, for somebody who waits */
 	uint64_t place_pages;    /* what the stock could still grow by, in segments of whatever length */
 };
 

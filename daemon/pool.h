@@ -154,7 +154,8 @@ struct pool {
 
 	/* nr_hugepages: what we raised it by, and what is being done about it */
 	uint64_t raised;
-	uint64_t give_back; /* of these, nobody wants any more: lowered as they come free */
+	uint64_t give_back;      /* of these, nobody wants any more: lowered as they come free */
+	uint64_t raised_awaited; /* of `raised`: for somebody who waited, beyond what the pool is to have */
 	uint64_t
 		wanted_again; /* by a configuration that changed while no hpzd ran; until reconcile_start() */
 	bool is_raising;
@@ -164,7 +165,8 @@ struct pool {
 	 * lowered them (0: nobody did) */
 	uint64_t nr_before;
 	int64_t nr_delta;
-	uint64_t leaving; /* free pages that are about to be lowered or split: nobody else's */
+	uint64_t nr_awaited; /* of nr_delta */
+	uint64_t leaving;    /* free pages that are about to be lowered or split: nobody else's */
 	bool has_known_nr;
 	uint64_t known_nr, nr_expected;
 	void *demotion;   /* demote's: under way; NULL: none */

@@ -107,6 +107,21 @@ void queue_note_passed(
 	}
 }
 
+/* Whoever waits longest for a pool says what it needs: all shares of it that are of this pool. */
+static void count_share(const struct request_shares *shares, size_t index)
+{
+	const struct request_share *share = &shares->list[index];
+	struct pool *pool = share->pool;
+	uint32_t earlier = 0;
+	for (size_t i = 0; i < index; i++)
+		earlier += shares->list[i].pool == pool;
+	if (pool->waiting == 0)
+		pool->waiting_pages = share->pages;
+	if (pool->waiting == earlier)
+		pool->lacking_pages += share->lacking_pages;
+	pool->waiting++;
+}
+
 void queue_count(struct requests *requests)
 {
 	for (size_t i = 0; i < requests->reconcile->pool_count; i++) {
@@ -116,12 +131,7 @@ void queue_count(struct requests *requests)
 	}
 	LIST_FOR_EACH (pos, &requests->waiting) {
 		const struct request *request = CONTAINER_OF(pos, struct request, link);
-		for (size_t i = 0; i < request->shares.count; i++) {
-			const struct request_share *share = &request->shares.list[i];
-			if (share->pool->waiting++ > 0)
-				continue;
-			share->pool->waiting_pages = share->pages;
-			share->pool->lacking_pages = share->lacking_pages;
-		}
+		for (size_t i = 0; i < request->shares.count; i++)
+			count_share(&request->shares, i);
 	}
 }

@@ -762,6 +762,7 @@ static void apply_plan(struct reconcile *reconcile, struct pool *pool, bool may_
 				want_tick(reconcile, RETRY_MS);
 			break;
 		case POLICY_RAISE:
+			pool->nr_awaited = pool->plan.awaited_pages;
 			nr_change(&reconcile->nr, pool, (int64_t)(action->segment_pages * action->count));
 			break;
 		case POLICY_LOWER:
@@ -923,6 +924,8 @@ static void look_at_pool(struct reconcile *reconcile, struct pool *pool)
 	if (pool->stranded > 0 && pool_take_back(pool) > 0)
 		want_tick(reconcile, RETRY_MS);
 	discard_unfit(reconcile, pool);
+	if (!reconcile->work.is_simulated)
+		nr_owe_awaited(&reconcile->nr, pool);
 	make_plan(reconcile, pool);
 	look_at_orphans(reconcile, pool);
 	choose_wanted(pool);

@@ -20,6 +20,7 @@ struct spread_piece spread_sum(const struct planner_plan *plan)
 		.parts = plan->parts,
 		.ready_pages = plan->ready_pages,
 		.zeroed_pages = plan->zeroed_pages,
+		.lacking_pages = plan->lacking_pages,
 	};
 	if (plan->kind == PLANNER_WAIT)
 		return piece;

@@ -20,6 +20,7 @@ struct spread_piece {
 	uint64_t ready_pages, zeroed_pages;
 	uint64_t dirty_pages, clean_pages; /* of segments that are unlinked for it */
 	uint64_t tail_pages;               /* TRIM: given back afterwards */
+	uint64_t lacking_pages;            /* WAIT: at least so many are not to be had */
 };
 
 struct spread_piece spread_sum(const struct planner_plan *plan);

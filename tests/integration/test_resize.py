@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """A pool made larger and smaller while it runs; nr_hugepages follows by differences, whoever dies in between."""
 import os
+import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "lib"))
@@ -8,6 +9,7 @@ from hpztest import host  # noqa: E402
 from hpztest.case import HpzTest, PageEater, main  # noqa: E402
 from hpztest.client import Hold, get_pool, hpzctl, hpzctl_json, wait_until  # noqa: E402
 from hpztest.fault import Fault  # noqa: E402
+from hpztest.service import get_build_directory  # noqa: E402
 
 MIB = host.MIB
 PAGE = 2 * MIB
@@ -110,7 +112,34 @@ class Resized(KernelIsEmpty):
             self.assertEqual(hold.got["size"], 44 * PAGE)
             self.assertTrue(hold.call("check-zero")["equal"])
             hold.call("fill", 1)
+            self.assertEqual(get_pool()["raised"] - self.raised, 44 - POOL_PAGES)
         self.assertEqual(self.wait_clean()["target"], POOL_PAGES)
+        self.wait_lowered()
+
+    def wait_lowered(self):
+        """What was raised for somebody who waited goes when he does."""
+        wait_until("it is lowered", lambda: self.kernel.get_nr() == self.nr)
+        pool = get_pool()
+        self.assertEqual((pool["raised"], pool["give_back"], pool["total"]), (self.raised, 0, POOL_PAGES))
+
+    def test_raised_for_who_died(self):
+        """Nor does it stay when hpzd dies meanwhile, or the client does before it has its lease."""
+        with Hold("--size", 44 * PAGE, "--segments", "--timeout", 60000, "--unbound") as hold:
+            self.service.kill()
+            self.service.start()
+            self.assertEqual(get_pool()["raised"] - self.raised, 44 - POOL_PAGES)
+            hold.call("fill", 1)
+        self.wait_idle()
+        self.wait_lowered()
+        waiting = subprocess.Popen([f"{get_build_directory()}/tests/hold", "--size", str(44 * PAGE), "--segments",
+                                    "--timeout", "60000"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        try:
+            wait_until("it is raised for him", lambda: self.kernel.get_nr() > self.nr)
+        finally:
+            waiting.kill()
+            waiting.communicate()
+        self.wait_idle()
+        self.wait_lowered()
 
     def test_lowered_behind_us(self):
         """Pages that we hold become surplus: said, once in the log, and what is to be done."""

@@ -192,6 +192,21 @@ static void test_cells_wait(void **state)
 	assert_true(nodes[0]->waiting == 0 && nodes[1]->waiting == 0);
 }
 
+/* What the kernel lacks is known node by node: each is raised for its part. */
+static void test_cells_lacking(void **state)
+{
+	harness_put_clean(nodes[0], 1, 8);
+	assert_int_equal(ask_wire(1, HPZ_OP_LEASE, 1, CELLS(-1, {8, 0}, {4, 1}, {5, 1})), REQUEST_WAITS);
+	assert_int_equal(nodes[0]->lacking_pages, 0);
+	assert_int_equal(nodes[1]->lacking_pages, 9);
+	/* Who comes later has no say in it. */
+	assert_int_equal(ask_wire(2, HPZ_OP_LEASE, 2, CELLS(-1, {12, 0}, {12, 1})), REQUEST_WAITS);
+	assert_int_equal(nodes[1]->lacking_pages, 9);
+	request_cancel_session(&harness.requests, SESSION(1));
+	request_cancel_session(&harness.requests, SESSION(2));
+	assert_true(nodes[0]->lacking_pages == 0 && nodes[1]->lacking_pages == 0);
+}
+
 static void test_cells_cancelled(void **state)
 {
 	assert_int_equal(ask_wire(1, HPZ_OP_LEASE, 1, CELLS(-1, {8, 0}, {8, 1})), REQUEST_WAITS);
@@ -313,6 +328,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_cells_trimmed, setup_large_nodes, teardown_nodes),
 		TEST_NODES(test_cells_all_or_none),
 		cmocka_unit_test_setup_teardown(test_cells_wait, setup_large_nodes, teardown_nodes),
+		TEST_NODES(test_cells_lacking),
 		TEST_NODES(test_cells_cancelled),
 		TEST_NODES(test_cells_extended),
 		TEST_NODES(test_cells_key),

@@ -107,6 +107,32 @@ static void test_raises_and_lowers(void **state)
 	assert_int_equal(pool.raised, 3);
 }
 
+/* For somebody who waits, beyond what the pool is to have: owed as soon as he is gone and nothing is lent of
+ * it.
+ */
+static void test_raised_for_who_waits(void **state)
+{
+	machine_put("surplus_hugepages", 3); /* these become ordered ones first: seven come */
+	pool.nr_awaited = 6;
+	change(10);
+	assert_int_equal(pool.raised, 7);
+	assert_int_equal(pool.raised_awaited, 3); /* the pool's own four came first */
+	read_back();
+	assert_int_equal(pool.raised, 7);
+	assert_int_equal(pool.raised_awaited, 3);
+	pool.give_back = 0;
+	pool.waiting = 1;
+	nr_owe_awaited(&nr, &pool);
+	assert_int_equal(pool.give_back, 0);
+	pool.waiting = 0;
+	nr_owe_awaited(&nr, &pool);
+	assert_int_equal(pool.give_back, 3);
+	assert_int_equal(pool.raised_awaited, 0);
+	read_back();
+	assert_int_equal(pool.give_back, 3);
+	assert_int_equal(pool.raised_awaited, 0);
+}
+
 /* The kernel gives less: memory is compacted and the rest asked for again, once, then later. Surplus pages of
  * others become ordered ones first, so three of five are not new. */
 static void test_compacts(void **state)
@@ -312,6 +338,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_raises_and_lowers, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_raised_for_who_waits, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_compacts, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_cannot_compact, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_cannot_be_written, setup, teardown),
