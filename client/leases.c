@@ -97,6 +97,7 @@ static void leases_print_lease_json(struct output_json *json, const struct hpz_l
 	output_json_number(json, "holes", info->holes);
 	output_json_number(json, "grown", info->grown);
 	output_json_text_or_null(json, "reason", info->reason);
+	output_json_text_or_null(json, "key", info->key);
 
 	output_json_open_list(json, "segments");
 	for (uint32_t i = 0; i < info->segment_count; i++) {

@@ -41,7 +41,8 @@ static void count_pages(const struct lease *lease, uint64_t *ret_holes, uint64_t
 	}
 }
 
-static void report_lease(const struct lease *lease, bool with_reason, struct hpz_wire_lease_record *record)
+static void report_lease(
+	const struct lease *lease, const struct report_view *view, struct hpz_wire_lease_record *record)
 {
 	*record = (struct hpz_wire_lease_record){
 		.size = sizeof *record,
@@ -61,18 +62,20 @@ static void report_lease(const struct lease *lease, bool with_reason, struct hpz
 	count_pages(lease, &record->holes, &record->grown);
 	proto_set_text(record->label, sizeof record->label, lease->label);
 	proto_set_text(record->comm, sizeof record->comm, lease->comm);
-	if (with_reason && lease->state == HPZ_STATE_RETURNING && lease->reason != PROOF_NO_REASON)
+	if (view->orphans && lease->state == HPZ_STATE_RETURNING && lease->reason != PROOF_NO_REASON)
 		proto_set_text(record->reason, sizeof record->reason, proof_get_reason_text(lease->reason));
+	if (view->keys_for && access_may_touch(view->keys_for, lease->uid))
+		proto_set_text(record->key, sizeof record->key, lease->key);
 }
 
-static size_t report_one(const struct lease *lease, bool with_reason, bool with_cells, unsigned char *at)
+static size_t report_one(const struct lease *lease, const struct report_view *view, unsigned char *at)
 {
 	struct hpz_wire_lease_record *record = (struct hpz_wire_lease_record *)at;
-	report_lease(lease, with_reason, record);
+	report_lease(lease, view, record);
 	struct hpz_wire_segment *segment = (struct hpz_wire_segment *)(record + 1);
 	for (size_t i = 0; i < lease->segment_count; i++) {
 		if (lease->segments[i])
-			report_segment(lease, i, -1, with_cells, segment++);
+			report_segment(lease, i, -1, view->with_cells, segment++);
 	}
 	struct hpz_wire_holder *holder = (struct hpz_wire_holder *)segment;
 	for (size_t i = 0; i < lease->holder_count; i++, holder++) {
@@ -130,9 +133,10 @@ static size_t report_orphans(const struct orphans *orphans, uint64_t first, stru
 	return used;
 }
 
-size_t report_list(struct lease_table *leases, const struct orphans *orphans, bool with_cells,
-	uint64_t cursor, void *buffer, size_t capacity)
+size_t report_list(struct lease_table *leases, const struct report_view *view, uint64_t cursor, void *buffer,
+	size_t capacity)
 {
+	const struct orphans *orphans = view->orphans;
 	struct hpz_wire_listed *head = buffer;
 	*head = (struct hpz_wire_listed){.size = sizeof *head};
 	size_t used = sizeof *head;
@@ -150,7 +154,7 @@ size_t report_list(struct lease_table *leases, const struct orphans *orphans, bo
 			head->cursor = lease->id;
 			return used;
 		}
-		used += report_one(lease, orphans != NULL, with_cells, (unsigned char *)buffer + used);
+		used += report_one(lease, view, (unsigned char *)buffer + used);
 		head->records += 1 + (uint32_t)lease->segments_out + (uint32_t)lease->holder_count;
 	}
 	if (!orphans || list_is_empty(orphan_get_list(orphans)))

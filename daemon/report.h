@@ -4,6 +4,7 @@
 #define HPZ_REPORT_H
 
 #include "proto.h"
+#include "access.h"
 #include "books.h"
 
 /*
@@ -13,13 +14,19 @@
 void report_segment(const struct lease *lease, size_t index, int32_t descriptor, bool with_cells,
 	struct hpz_wire_segment *ret_record);
 
+/* What of a list a client gets: an older one would not understand the rest. */
+struct report_view {
+	const struct orphans *orphans;      /* NULL: neither them nor reasons */
+	const struct access_rule *keys_for; /* the keys of what it may touch; NULL: none */
+	bool with_cells;
+};
+
 /*
  * A page of the list from the lease `cursor` on: struct hpz_wire_listed and its records. Returns the bytes
- * used. `orphans` NULL: neither them nor reasons, with_cells false: no cells, which an older client would not
- * understand.
+ * used.
  */
-size_t report_list(struct lease_table *leases, const struct orphans *orphans, bool with_cells,
-	uint64_t cursor, void *buffer, size_t capacity);
+size_t report_list(struct lease_table *leases, const struct report_view *view, uint64_t cursor, void *buffer,
+	size_t capacity);
 
 /* A page of what the last check found, from the finding `index` on. Returns the bytes used. */
 size_t report_check(const struct books *books, size_t index, void *buffer, size_t capacity);

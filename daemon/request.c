@@ -148,9 +148,15 @@ static enum request_outcome handle_list(struct requests *requests, struct sessio
 		first = wire->cursor & ~RESERVE_CURSOR;
 		*listed = (struct hpz_wire_listed){.size = sizeof *listed};
 	} else {
-		size = report_list(requests->leases,
-			wire->flags & HPZ_WIRE_LIST_MORE ? handoff_get_orphans(requests->handoff) : NULL,
-			peer->capabilities & HPZ_WIRE_CAN_CELLS, wire->cursor, listed, capacity);
+		struct access_rule rule;
+		desk_find_rule(requests, peer, &rule);
+		const struct report_view view = {
+			.orphans = wire->flags & HPZ_WIRE_LIST_MORE ? handoff_get_orphans(requests->handoff)
+								    : NULL,
+			.keys_for = wire->flags & HPZ_WIRE_LIST_KEYS ? &rule : NULL,
+			.with_cells = peer->capabilities & HPZ_WIRE_CAN_CELLS,
+		};
+		size = report_list(requests->leases, &view, wire->cursor, listed, capacity);
 	}
 	if (wire->flags & HPZ_WIRE_LIST_RESERVED && !listed->cursor)
 		size = reserve_report(&requests->reserves, first, listed, size, capacity);

@@ -21,6 +21,7 @@ struct api_list_lease {
 	char label[HPZ_WIRE_LABEL + 1];
 	char comm[17];
 	char reason[HPZ_WIRE_NAME + 1];
+	char key[HPZ_WIRE_KEY + 1];
 };
 
 struct hpz_lease_list {
@@ -111,6 +112,7 @@ static bool api_read_list_lease(struct api_reader *reader, struct api_list_lease
 	proto_get_text(record.label, sizeof(record.label), lease->label);
 	proto_get_text(record.comm, sizeof(record.comm), lease->comm);
 	proto_get_text(record.reason, sizeof(record.reason), lease->reason);
+	proto_get_text(record.key, sizeof(record.key), lease->key);
 	lease->segments = calloc(record.segments + 1, sizeof(lease->segments[0]));
 	lease->holders = calloc(record.holders + 1, sizeof(lease->holders[0]));
 	if (!lease->segments || !lease->holders)
@@ -164,9 +166,10 @@ int hpz_list(struct hpz *hpz, struct hpz_lease_list **ret_list)
 	do {
 		struct api_reply reply = {0};
 		error = api_call(hpz, HPZ_OP_LIST, &wire, sizeof(wire), 0, &reply);
-		/* An older hpzd knows of no reservations, a still older one of no orphans. */
+		/* An older hpzd gives no keys, a still older one knows of no reservations, the first one of
+		 * no orphans. */
 		while (error == HPZ_ERR_UNSUPPORTED && wire.flags && !wire.cursor) {
-			wire.flags = wire.flags == HPZ_WIRE_LIST_FLAGS ? HPZ_WIRE_LIST_MORE : 0;
+			wire.flags >>= 1;
 			hpz->text[0] = '\0';
 			error = api_call(hpz, HPZ_OP_LIST, &wire, sizeof(wire), 0, &reply);
 		}
@@ -198,6 +201,7 @@ int hpz_list_get_lease(const struct hpz_lease_list *list, size_t index, struct h
 	ours.label = list->leases[index].label;
 	ours.comm = list->leases[index].comm;
 	ours.reason = list->leases[index].reason;
+	ours.key = list->leases[index].key;
 	return api_put_struct(info, &ours, sizeof(ours));
 }
 

@@ -423,6 +423,8 @@ struct hpz_lease_info {
 	const char *reason;    /* returning, orphaned: what holds the memory, as "a pinned page"; "" when that
 				  is not known; borrowed */
 	uint64_t ttl_ms;       /* reserved: how long it still stands */
+	const char *key;       /* of the request; "" none, a lease that is not ours to end, an older hpzd;
+				  borrowed */
 };
 
 struct hpz_holder {

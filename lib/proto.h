@@ -43,6 +43,7 @@
  * drained; LEASEs that have their memory by then are leases like any others. Its id is of the leases' ids. It
  * counts as a lease of its size in its owner's quota. With HPZ_WIRE_LIST_RESERVED reservations come behind
  * all else in LIST: LEASE records of state RESERVED, without segments; `given` is what is left of `asked`.
+ * With HPZ_WIRE_LIST_KEYS the records of leases that the client may end have their keys.
  *
  * CHECK with cursor 0 compares the books with the disk and the kernel and answers when that is done; its
  * findings come in pages as those of LIST do: a cursor asks for the next page of what that check found, and
@@ -356,7 +357,8 @@ static_assert(sizeof(struct hpz_wire_adopt) == 24, "wire");
 
 #define HPZ_WIRE_LIST_MORE     1u /* orphans and reasons, too */
 #define HPZ_WIRE_LIST_RESERVED 2u /* reservations, too; goes with MORE */
-#define HPZ_WIRE_LIST_FLAGS    3u
+#define HPZ_WIRE_LIST_KEYS     4u /* keys, too; goes with the other two */
+#define HPZ_WIRE_LIST_FLAGS    7u
 
 struct hpz_wire_list {
 	uint32_t size;
@@ -395,8 +397,9 @@ struct hpz_wire_lease_record {
 	char comm[16];
 	char reason[HPZ_WIRE_NAME]; /* returning, orphaned: what holds the memory; "": nothing known */
 	uint64_t ttl_ms;            /* reserved: how long it still stands */
+	char key[HPZ_WIRE_KEY];     /* LIST_KEYS; "": none, or not the client's to see */
 };
-static_assert(sizeof(struct hpz_wire_lease_record) == 304, "wire");
+static_assert(sizeof(struct hpz_wire_lease_record) == 432, "wire");
 
 struct hpz_wire_holder {
 	uint32_t size;

@@ -2229,8 +2229,8 @@ static void test_resize(void **state)
 	assert_true(wire.bytes == 8 << 20 && wire.timeout_ms == 9 && strcmp(wire.pool, "two") == 0);
 }
 
-/* An hpzd that knows of no reservations or orphans refuses to be asked for them, and is asked again without.
- */
+/* An hpzd that knows of no keys, reservations or orphans refuses to be asked for them, and is asked again
+ * without. */
 static void serve_old_list(struct fake *fake, void *data)
 {
 	struct hpz_wire_listed listed = {.size = sizeof(listed)};
@@ -2239,6 +2239,10 @@ static void serve_old_list(struct fake *fake, void *data)
 	fake_accept(fake);
 	fake_expect(fake, HPZ_OP_LIST, &list, sizeof(list));
 	if (list.flags != HPZ_WIRE_LIST_FLAGS)
+		fake_fail(fake, "keys were not asked for");
+	fake_reply_error(fake, HPZ_OP_LIST, HPZ_ERR_UNSUPPORTED, 0, "what?");
+	fake_expect(fake, HPZ_OP_LIST, &list, sizeof(list));
+	if (list.flags != (HPZ_WIRE_LIST_MORE | HPZ_WIRE_LIST_RESERVED))
 		fake_fail(fake, "reservations were not asked for");
 	fake_reply_error(fake, HPZ_OP_LIST, HPZ_ERR_UNSUPPORTED, 0, "what?");
 	fake_expect(fake, HPZ_OP_LIST, &list, sizeof(list));
@@ -2561,7 +2565,8 @@ static struct list_payload get_list_payload(uint64_t id, uint64_t cursor)
 			.segments = 2,
 			.holders = 2,
 			.label = "vm\x07",
-			.comm = "qemu-system-x86"},
+			.comm = "qemu-system-x86",
+			.key = "libvirt:\n"},
 		.segments = {{.size = sizeof(payload.segments[0]),
 				     .record = HPZ_RECORD_SEGMENT,
 				     .page_size = PAGE,
@@ -2622,6 +2627,7 @@ static void test_list_of_pages(void **state)
 		assert_int_equal(info.id, 100 + i);
 		assert_string_equal(info.label, "vm?");
 		assert_string_equal(info.comm, "qemu-system-x86");
+		assert_string_equal(info.key, "libvirt: ");
 		assert_int_equal(info.uid, UINT32_MAX);
 		assert_int_equal(info.state, HPZ_STATE_RETURNING);
 		assert_int_equal(info.segment_count, 2);

@@ -564,7 +564,7 @@ static void test_check_others(void **state)
 	CHECK(list, list, cursor, UINT64_MAX, HPZ_OK);
 	CHECK(list, list, flags, HPZ_WIRE_LIST_MORE, HPZ_OK);
 	CHECK(list, list, flags, HPZ_WIRE_LIST_FLAGS, HPZ_OK);
-	CHECK(list, list, flags, 4, HPZ_ERR_UNSUPPORTED);
+	CHECK(list, list, flags, 8, HPZ_ERR_UNSUPPORTED);
 
 	struct hpz_wire_lease reserve = good_fd;
 	reserve.ttl_ms = 1;

@@ -198,10 +198,13 @@ static void test_message(void **state)
 
 /* ---- a lease ---- */
 
+static const struct access_rule *keys_for; /* who looks at the list; NULL: an older client */
+
 static size_t list(uint64_t cursor, size_t capacity)
 {
 	memset(buffer, 0xff, sizeof buffer);
-	size_t size = report_list(&harness.leases, NULL, true, cursor, buffer, capacity);
+	const struct report_view view = {.keys_for = keys_for, .with_cells = true};
+	size_t size = report_list(&harness.leases, &view, cursor, buffer, capacity);
 	assert_true(size <= capacity);
 	assert_int_equal(buffer[size], 0xff);
 	return size;
@@ -253,6 +256,30 @@ static void test_list(void **state)
 	change_file(lease->segments[0], 0, 6);
 	list(0, sizeof buffer - 1);
 	assert_true(record->holes == 0 && record->grown == 2);
+}
+
+/* A key is a secret of who may end the lease, and nothing that an older client knows. */
+static void test_keys(void **state)
+{
+	const struct hpz_wire_lease_record *record =
+		(const void *)((const struct hpz_wire_listed *)(void *)buffer + 1);
+	const struct config_access lease_only = {.allow = CONFIG_ALLOW_STATUS | CONFIG_ALLOW_LEASE};
+	const struct access_rule root = {.is_root = true}, owner = {.peer.uid = 7, .section = &lease_only},
+				 other = {.peer.uid = 8, .section = &lease_only}, none = {.peer.uid = 7};
+	const struct {
+		const struct access_rule *who;
+		const char *sees;
+	} cases[] = {{NULL, ""}, {&root, "libvirt:1"}, {&owner, "libvirt:1"}, {&other, ""}, {&none, ""}};
+
+	harness_put_clean(pool, 1, 4);
+	struct lease *lease = grant(3, "vm");
+	strcpy(lease->key, "libvirt:1");
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		keys_for = cases[i].who;
+		list(0, sizeof buffer - 1);
+		assert_string_equal(record->key, cases[i].sees);
+	}
+	keys_for = NULL;
 }
 
 /* Of three segments the middle one is back. */
@@ -350,8 +377,8 @@ static void add_orphan(uint64_t id, uint64_t pages, enum proof_reason reason)
 static size_t list_with_orphans(uint64_t cursor, size_t capacity)
 {
 	memset(buffer, 0xff, sizeof buffer);
-	size_t size = report_list(
-		&harness.leases, handoff_get_orphans(harness.handoff), true, cursor, buffer, capacity);
+	const struct report_view view = {.orphans = handoff_get_orphans(harness.handoff), .with_cells = true};
+	size_t size = report_list(&harness.leases, &view, cursor, buffer, capacity);
 	assert_true(size <= capacity);
 	assert_int_equal(buffer[size], 0xff);
 	return size;
@@ -507,6 +534,7 @@ int main(void)
 		TEST(test_status),
 		TEST(test_message),
 		TEST(test_list),
+		TEST(test_keys),
 		TEST(test_half_returned),
 		TEST(test_pages),
 		TEST(test_orphans),
