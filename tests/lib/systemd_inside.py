@@ -15,6 +15,8 @@ SIZE, LARGEST = 8 * MIB, 16 * MIB
 MOUNT = Path("/var/lib/hpz/2M")
 SLICE, SCOPE = "hpz.slice", "hpz-workers-node0.scope"
 EXPOSURE_MAX = 25  # tenths; what the unit costs in `systemd-analyze security`
+WATCHER_EXPOSURE_MAX = 15
+DOMAIN = "6695eb01-f6a4-8304-79aa-97f2502e193f"  # the one that libvirt's test driver has, which runs
 
 
 def run(*command, check=True):
@@ -88,10 +90,11 @@ class Systemd(unittest.TestCase):
         wait_until("the lease ends", lambda: not get_leases())
 
     def test_1_units_are_good(self):
-        units = ["hpzd.service", "hpzd.socket", "hpz.slice", "var-lib-hpz-2M.mount"]
+        units = ["hpzd.service", "hpzd.socket", "hpz.slice", "var-lib-hpz-2M.mount", "hpz-libvirt.service"]
         done = run("systemd-analyze", "verify", "--man=no", *units)
         self.assertEqual(done.stdout + done.stderr, "")
         run("systemd-analyze", "security", "--no-pager", f"--threshold={EXPOSURE_MAX}", "hpzd.service")
+        run("systemd-analyze", "security", "--no-pager", f"--threshold={WATCHER_EXPOSURE_MAX}", "hpz-libvirt.service")
 
     def test_2_whole_in_its_sandbox(self):
         """Everything that works outside works there: the full proof, the workers' classes, the kernel's counters."""
@@ -279,6 +282,35 @@ class Systemd(unittest.TestCase):
         run("systemctl", "restart", "hpzd.service")
         self.assertEqual(Path("/run/hpz/hpzd.sock").stat().st_ino, inode)
         self.check(holder)
+
+    def test_8a_watcher(self):
+        """In its sandbox it sees libvirt, hpzd, and the processes of others; libvirt's test driver needs no libvirtd."""
+        drop_in = Path("/run/systemd/system/hpz-libvirt.service.d/test.conf")
+        drop_in.parent.mkdir(exist_ok=True)
+        program = run("systemctl", "show", "--value", "-p", "ExecStart", "hpz-libvirt.service").stdout.split("path=")[1].split(" ")[0]
+        drop_in.write_text(f"[Service]\nExecStart=\nExecStart={program} --connect test:///default --grace 0.5\n", encoding="ascii")
+        self.addCleanup(run, "systemctl", "daemon-reload")
+        self.addCleanup(drop_in.unlink)
+        self.addCleanup(run, "systemctl", "stop", "hpz-libvirt.service")
+        run("systemctl", "daemon-reload")
+
+        def lease(uuid):
+            return hpzctl_json("lease", "2M", "--path", "--label", "vm", "--key", f"libvirt:{uuid}")["id"]
+
+        gone, other = (f"11111111-2222-3333-4444-55555555550{digit}" for digit in "12")
+        with running([sys.executable, "-c", "import time; time.sleep(600)", "-uuid", other]):
+            kept, ended = {lease(DOMAIN), lease(other)}, lease(gone)
+            run("systemctl", "start", "hpz-libvirt.service")  # it is ready
+            wait_until(f"lease {ended} ends", lambda: {lease["id"] for lease in get_leases()} == kept)
+            wait_until("it says so", lambda: get_property("StatusText", "hpz-libvirt.service").startswith("2 leases of domains"))
+            pid = get_property("MainPID", "hpz-libvirt.service")
+            run("systemctl", "kill", "-s", "SIGKILL", "hpz-libvirt.service")
+            wait_until("systemd starts it again", lambda: get_property("ActiveState", "hpz-libvirt.service") == "active"
+                       and get_property("MainPID", "hpz-libvirt.service") not in ("0", pid))
+            self.assertEqual({lease["id"] for lease in get_leases()}, kept)
+        for lease_id in kept:
+            hpzctl("release", lease_id)
+        wait_until("the leases end", lambda: not get_leases())
 
     def test_9_empty_at_the_end(self):
         hpzctl("drain")

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * look.c - one comparison of hpzd's leases with libvirt's domains.
+ *
+ * Order matters: the leases are listed before the domains. libvirt has a domain active from before its hook
+ * is called to start it until after QEMU is gone, so a lease that is in the list had its domain then, and the
+ * later list of domains shows it, if it did not end in between.
+ *
+ * Names need no care: libvirt renames no domain that is active, and one that is not has no lease.
+ */
+#include "look.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+
+#include "emulators.h"
+#include "hpz.h"
+#include "output.h"
+
+static void look_close_hpz(struct hpz **hpz)
+{
+	hpz_close(*hpz);
+}
+
+static void look_free_list(struct hpz_lease_list **list)
+{
+	hpz_list_free(*list);
+}
+
+void look_say(enum look_level level, const char *format, ...)
+{
+	char text[1024];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	flockfile(stderr);
+	if (getenv("JOURNAL_STREAM"))
+		fprintf(stderr, "<%d>", level);
+	else
+		fputs("hpz-libvirt: ", stderr);
+	output_print_text(stderr, text);
+	fputc('\n', stderr);
+	funlockfile(stderr);
+}
+
+/* Whether a lease is the hook's, as root has it, and for which domain. */
+static bool look_is_domains(const struct hpz_lease_info *info, char ret_uuid[SUSPECTS_UUID])
+{
+	return info->uid == 0 && (info->state == HPZ_STATE_OFFERED || info->state == HPZ_STATE_LEASED) &&
+	       suspects_get_uuid(info->key, ret_uuid);
+}
+
+static unsigned look_count(const struct hpz_lease_list *list)
+{
+	struct hpz_lease_info info = {.struct_size = sizeof(info)};
+	char uuid[SUSPECTS_UUID];
+	unsigned count = 0;
+
+	for (size_t i = 0; i < hpz_list_get_count(list); i++)
+		count += hpz_list_get_lease(list, i, &info) == HPZ_OK && look_is_domains(&info, uuid);
+	return count;
+}
+
+/* Also a domain that this libvirt does not know, if somebody runs it: another libvirt's, or a lost one. */
+static bool look_is_used(const struct virt_domains *domains, const char *uuid)
+{
+	const struct virt_domain *domain = virt_find_domain(domains, uuid);
+
+	return (domain && domain->is_active) || emulators_find(uuid) != 0;
+}
+
+static void look_release(
+	struct look *look, struct hpz *hpz, const struct hpz_lease_info *info, const char *uuid)
+{
+	int error = hpz_release(hpz, info->id, 0, 0);
+
+	if (error) {
+		look->watched++;
+		look_say(LOOK_WARNING, "cannot release lease %" PRIu64 " (%s): %s: %s", info->id, info->label,
+			hpz_strerror(error), hpz_get_error_text(hpz));
+		return;
+	}
+	look->released++;
+	look_say(LOOK_INFO,
+		"released lease %" PRIu64 " (%s): libvirt has no running domain %s, and no process runs it",
+		info->id, info->label, uuid);
+}
+
+static void look_judge(struct look *look, struct hpz *hpz, const struct hpz_lease_list *list,
+	const struct virt_domains *domains)
+{
+	struct hpz_lease_info info = {.struct_size = sizeof(info)};
+	char uuid[SUSPECTS_UUID];
+
+	for (size_t i = 0; i < hpz_list_get_count(list); i++) {
+		if (hpz_list_get_lease(list, i, &info) || !look_is_domains(&info, uuid))
+			continue;
+		switch (suspects_judge(look->suspects, info.id, info.age_ms * NS_PER_MS,
+			look_is_used(domains, uuid), clock_get_ns(CLOCK_MONOTONIC))) {
+		case SUSPECTS_KEEP:
+			break;
+		case SUSPECTS_WATCH:
+			look->watched++;
+			break;
+		case SUSPECTS_RELEASE:
+			look_release(look, hpz, &info, uuid);
+			break;
+		}
+	}
+}
+
+static enum look_outcome look_fail_hpz(struct look *look, const struct hpz *hpz, int error)
+{
+	const char *text = hpz_get_error_text(hpz);
+
+	snprintf(look->text, sizeof(look->text), "%s%s%s", hpz_strerror(error), *text ? ": " : "", text);
+	return LOOK_NO_HPZD;
+}
+
+static enum look_outcome look_compare(struct look *look)
+{
+	__attribute__((cleanup(look_close_hpz))) struct hpz *hpz = NULL;
+	__attribute__((cleanup(look_free_list))) struct hpz_lease_list *list = NULL;
+	struct virt_domains domains = {0};
+
+	int error = hpz_connect(look->socket_path, &hpz);
+	if (!error)
+		error = hpz_list(hpz, &list);
+	if (error)
+		return look_fail_hpz(look, hpz, error);
+	look->leases = look_count(list);
+	if (look->leases && virt_list_domains(look->connection, &domains) < 0) {
+		snprintf(look->text, sizeof(look->text), "%s", virt_get_error());
+		return LOOK_NO_LIBVIRT;
+	}
+	suspects_begin(look->suspects);
+	look_judge(look, hpz, list, &domains);
+	suspects_end(look->suspects);
+	virt_free_domains(&domains);
+	return LOOK_DONE;
+}
+
+void look_run(struct look *look)
+{
+	look->leases = look->watched = look->released = 0;
+	look->text[0] = '\0';
+	look->outcome = look_compare(look);
+}
