@@ -19,7 +19,7 @@
 #define SMALLEST_PAGE (16ull << 10) /* the smallest huge page Linux knows (powerpc 8xx) */
 #define WHY_MAX       160
 #define VALUE_MAX     256
-#define KEYS_MAX      48
+#define KEYS_MAX      64
 #define DURATION_MAX  (3650 * 86400ull) /* seconds */
 
 struct config_key;
@@ -720,6 +720,20 @@ static int parse_owner(const struct config_key *key, const char *text, const str
 	return 0;
 }
 
+/* ---- parsers of qemu ---- */
+
+static int parse_wait(const struct config_key *key, const char *text, const struct config_pool *pool,
+	void *ret_value, char why[WHY_MAX])
+{
+	uint64_t wait_ns = 0;
+
+	if (strcmp(text, "no") != 0 && (parse_duration(key, text, pool, &wait_ns, why) < 0 ||
+					       wait_ns > CONFIG_WAIT_MAX_S * NS_PER_S))
+		return refuse(why, "neither `no` nor a time up to 1h, as 10s or 2m");
+	*(uint64_t *)ret_value = wait_ns;
+	return 0;
+}
+
 /* ---- the table ---- */
 
 #define MEMBER(type, name)  offsetof(struct type, name), sizeof(((struct type *)NULL)->name)
@@ -823,6 +837,14 @@ static const struct config_key config_keys[] = {
 		DEFAULT("auto"), "what it is in libvirt's qemu.conf; auto: look there"},
 	{"libvirt", "user", parse_owner, MEMBER(config, libvirt.user), 0, DEFAULT("auto"),
 		"USER or USER:GROUP that QEMU runs as; auto: the domain says it"},
+	{"qemu", "emulator", parse_mount, MEMBER(config, qemu.emulator), 0, DEFAULT("auto"),
+		"the QEMU that hpz-qemu becomes; auto: by the name it is called by"},
+	{"qemu", "on_failure", parse_failure, MEMBER(config, qemu.on_failure), 0, DEFAULT("fallback"),
+		"without memory from hpzd: fallback, the guest starts as if without hpz; or refuse"},
+	{"qemu", "wait", parse_wait, MEMBER(config, qemu.wait_ns), 0, DEFAULT("no"),
+		"how long to wait for clean memory, as 10s; no"},
+	{"qemu", "ram", parse_bool, MEMBER(config, qemu.is_for_ram), 0, DEFAULT("no"),
+		"whether guests that do not ask for huge pages get leased memory, too"},
 };
 _Static_assert(ARRAY_SIZE(config_keys) <= KEYS_MAX, "struct reader has a place for each");
 
@@ -835,6 +857,7 @@ static const struct config_section {
 	{"pool", true},
 	{"access", true},
 	{"libvirt", false},
+	{"qemu", false},
 };
 
 void config_write_reference(FILE *out)
@@ -941,8 +964,8 @@ static int fail_section(struct reader *reader, const char *word)
 		return fail(
 			reader, reader->number, "unknown section [%.60s], did you mean [%s]?", word, nearest);
 	return fail(reader, reader->number,
-		"unknown section [%.60s], there are [hpzd], [clear], [libvirt], [pool NAME] and [access "
-		"NAME]",
+		"unknown section [%.60s], there are [hpzd], [clear], [libvirt], [qemu], [pool NAME] and "
+		"[access NAME]",
 		word);
 }
 

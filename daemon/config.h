@@ -137,6 +137,16 @@ struct config_libvirt {
 	struct config_owner user;     /* of the files; not set: who owns the domain's directory */
 };
 
+#define CONFIG_WAIT_MAX_S 3600
+
+/* [qemu]: for hpz-qemu, which reads it by itself; hpzd only says what is wrong with it. */
+struct config_qemu {
+	char emulator[192]; /* "auto" or an absolute path */
+	enum config_failure on_failure;
+	uint64_t wait_ns; /* for clean memory; 0: not at all */
+	bool is_for_ram;  /* also what does not ask for huge pages */
+};
+
 struct config {
 	char path[256];
 	char socket[108];
@@ -146,6 +156,7 @@ struct config {
 	enum log_level log_level;
 	struct config_clear clear;
 	struct config_libvirt libvirt;
+	struct config_qemu qemu;
 	/* 0: not given */
 	unsigned socket_line, socket_group_line, run_dir_line, method_line, cpus_line, high_line;
 	unsigned line_count;

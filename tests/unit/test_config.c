@@ -73,6 +73,24 @@ static void test_defaults(void **state)
 	assert_int_equal(config.socket_line, 0);
 }
 
+static void test_qemu(void **state)
+{
+	const struct config_qemu *qemu = &config.qemu;
+
+	read_text("", &config);
+	assert_string_equal(qemu->emulator, "auto");
+	assert_true(qemu->on_failure == CONFIG_FAILURE_FALLBACK && !qemu->is_for_ram);
+	assert_int_equal(qemu->wait_ns, 0);
+	read_text("[qemu]\nemulator = /usr/libexec/qemu-kvm\non_failure = refuse\nwait = 1h\nram = yes\n",
+		&config);
+	assert_string_equal(qemu->emulator, "/usr/libexec/qemu-kvm");
+	assert_true(qemu->on_failure == CONFIG_FAILURE_REFUSE && qemu->is_for_ram);
+	assert_int_equal(qemu->wait_ns, 3600 * NS_PER_S);
+	read_text("[qemu]\non_failure = fallback\nwait = no\n", &config);
+	assert_int_equal(qemu->on_failure, CONFIG_FAILURE_FALLBACK);
+	assert_int_equal(qemu->wait_ns, 0);
+}
+
 static void test_clear(void **state)
 {
 	const struct config_clear *clear = &config.clear;
@@ -391,12 +409,12 @@ static const struct {
 	{"socket = /a\n", "1: `socket` above the first section"},
 	{"[hpz]\n", "1: unknown section [hpz], did you mean [hpzd]?"},
 	{"[pools a]\n", "1: unknown section [pools], did you mean [pool]?"},
-	{"[xen]\n", "1: unknown section [xen], there are [hpzd], [clear], [libvirt], [pool NAME] and [access "
-		    "NAME]"},
-	{"[]\n",
-		"1: unknown section [], there are [hpzd], [clear], [libvirt], [pool NAME] and [access NAME]"},
-	{"[HPZD]\n", "1: unknown section [HPZD], there are [hpzd], [clear], [libvirt], [pool NAME] and "
-		     "[access NAME]"},
+	{"[xen]\n", "1: unknown section [xen], there are [hpzd], [clear], [libvirt], [qemu], [pool NAME] and "
+		    "[access NAME]"},
+	{"[]\n", "1: unknown section [], there are [hpzd], [clear], [libvirt], [qemu], [pool NAME] and "
+		 "[access NAME]"},
+	{"[HPZD]\n", "1: unknown section [HPZD], there are [hpzd], [clear], [libvirt], [qemu], [pool NAME] "
+		     "and [access NAME]"},
 	{"[hpzd\n", "1: a section without its `]`"},
 	{"[hpzd] socket = /a\n", "1: `socket = /a` behind a section's `]`, only a comment may stand there"},
 	{"[hpzd main]\n", "1: [hpzd main], this section has no name"},
@@ -470,6 +488,12 @@ static const struct {
 	{"[hpzd]\nsocket_mode = -1\n", "2: socket_mode = -1, not a mode of read and write bits, as 0660"},
 	{"[hpzd]\nsocket_mode = 0060\n", "2: socket_mode = 0060, its owner must be able to read and write"},
 	{"[hpzd]\nsocket_mode =\n", "2: socket_mode = , not a mode of read and write bits, as 0660"},
+	/* [qemu] */
+	{"[qemu]\nemulator = qemu-kvm\n", "2: emulator = qemu-kvm, neither `auto` nor an absolute path"},
+	{"[qemu]\non_failure = no\n", "2: on_failure = no, is none of fallback, refuse"},
+	{"[qemu]\nwait = 0\n", "2: wait = 0, neither `no` nor a time up to 1h, as 10s or 2m"},
+	{"[qemu]\nwait = 61m\n", "2: wait = 61m, neither `no` nor a time up to 1h, as 10s or 2m"},
+	{"[qemu]\nram = all\n", "2: ram = all, neither yes nor no"},
 	/* [access NAME] */
 	{"[access]\n", "1: [access] needs a name, as [access main]"},
 	{"[access a/b]\n", "1: [access a/b], a name is made of A-Z a-z 0-9 _ . -"},
@@ -1030,6 +1054,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_defaults, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_libvirt, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_access, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_qemu, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_clear, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_set_clear, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_pool_defaults, setup, teardown),
