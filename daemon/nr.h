@@ -27,9 +27,9 @@ void nr_init(
 	struct nr *nr, uv_loop_t *loop, const struct host *host, void (*changed)(void *user), void *user);
 
 /*
- * Raises (pages > 0; pool->nr_awaited of them for somebody who waits) or lowers nr_hugepages of the pool's node; where it cannot be raised so far, memory is
- * compacted, once, and the rest asked for again. pool->is_raising until it is over. 0 or negative errno;
- * -EBUSY: something is under way.
+ * Raises (pages > 0; pool->nr_awaited of them for somebody who waits) or lowers nr_hugepages of the pool's
+ * node; where it cannot be raised so far, memory is compacted, once, and the rest asked for again.
+ * pool->is_raising until it is over. 0 or negative errno; -EBUSY: something is under way.
  */
 int nr_change(struct nr *nr, struct pool *pool, int64_t pages);
 
