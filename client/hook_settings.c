@@ -21,7 +21,8 @@ static bool hook_settings_take_line(const char *line, char *ret_path, size_t cap
 	if (*line++ != '=')
 		return false;
 	line += strspn(line, " \t");
-	size_t length = *line == '"' || *line == '\'' ? strcspn(line + 1, line[0] == '"' ? "\"" : "'") : 0;
+	const char *end = *line == '"' || *line == '\'' ? strchr(line + 1, *line) : NULL;
+	size_t length = end ? (size_t)(end - line - 1) : 0;
 	if (length == 0 || line[1] != '/' || length >= capacity)
 		return false;
 	snprintf(ret_path, capacity, "%.*s", (int)length, line + 1);
