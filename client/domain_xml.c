@@ -439,14 +439,18 @@ bool domain_xml_is_alias(const char *text)
 
 static int domain_xml_read_dimm(xmlNode *node, struct domain *domain, char why[DOMAIN_WHY_MAX])
 {
-	static const struct domain_word models[] = {{"dimm", 1}};
+	enum { DIMM = 1, ELSEWHERE };
+	static const struct domain_word models[] = {
+		{"dimm", DIMM}, {"nvdimm", ELSEWHERE}, {"virtio-pmem", ELSEWHERE}, {"sgx-epc", ELSEWHERE}};
 	struct domain_dimm *dimm = &domain->dimms[domain->dimm_count];
 	xmlNode *source = domain_xml_find_child(node, "source");
 	xmlNode *nodemask = domain_xml_find_child(source, "nodemask");
 
 	if (domain->dimm_count == DOMAIN_DIMMS_MAX)
 		return domain_xml_refuse(why, "it has more than %d memory devices", DOMAIN_DIMMS_MAX);
-	dimm->is_dimm = domain_xml_get_word(node, "model", models, ARRAY_SIZE(models), 0);
+	int model = domain_xml_get_word(node, "model", models, ARRAY_SIZE(models), 0);
+	dimm->is_dimm = model == DIMM;
+	dimm->is_elsewhere = model == ELSEWHERE;
 	dimm->has_page_size = domain_xml_find_child(source, "pagesize") != NULL;
 	dimm->access = domain_xml_get_access(node, "access");
 	int r = domain_xml_get_attribute(
@@ -708,6 +712,14 @@ static bool domain_xml_is_left_out(const struct domain *domain, const struct dom
 	return !dimm->is_dimm || dimm->has_page_size || !domain_xml_is_shared(domain, dimm->access);
 }
 
+/* Bytes QEMU takes for a device's file: of memory that is not shared once for the file, once for the copy. */
+static uint64_t domain_xml_get_made_size(const struct domain *domain, const struct domain_dimm *dimm)
+{
+	if (dimm->is_elsewhere || dimm->has_page_size)
+		return 0;
+	return domain_xml_is_shared(domain, dimm->access) ? dimm->size : 2 * dimm->size;
+}
+
 static int domain_xml_plan_dimms(const struct domain *domain, struct domain_plan *plan)
 {
 	char alias[DOMAIN_ALIAS_MAX + 1];
@@ -716,6 +728,7 @@ static int domain_xml_plan_dimms(const struct domain *domain, struct domain_plan
 		const struct domain_dimm *dimm = &domain->dimms[i];
 		if (domain_xml_is_left_out(domain, dimm)) {
 			plan->left_out++;
+			plan->left_out_size += domain_xml_get_made_size(domain, dimm);
 			continue;
 		}
 		snprintf(alias, sizeof(alias), "dimm%zu", i);
@@ -763,12 +776,17 @@ static int domain_xml_plan_whole(const struct domain *domain, struct domain_plan
 		&(struct domain_nodes){0, DOMAIN_MODE_NONE}, plan);
 }
 
+static bool domain_xml_runs_in_qemu(const struct domain *domain)
+{
+	return strcmp(domain->type, "kvm") == 0 || strcmp(domain->type, "qemu") == 0;
+}
+
 /* Why it does not want memory from the pool, or NULL. */
 static const char *domain_xml_find_refusal(const struct domain *domain)
 {
 	if (domain->settings.pool == DOMAIN_CHOICE_NO)
 		return "its metadata says pool='no'";
-	if (strcmp(domain->type, "kvm") != 0 && strcmp(domain->type, "qemu") != 0)
+	if (!domain_xml_runs_in_qemu(domain))
 		return "it does not run in QEMU";
 	if (domain->has_hugepages)
 		return "<hugepages>: libvirt does not ask for a file then; leave them out, or have hpz-qemu "
@@ -803,6 +821,25 @@ void domain_xml_plan(const struct domain *domain, struct domain_plan *ret_plan)
 		r = domain_xml_plan_dimms(domain, ret_plan);
 	if (r < 0)
 		ret_plan->count = 0;
+}
+
+uint64_t domain_xml_get_own_size(const struct domain *domain)
+{
+	uint64_t size = domain->memory, cells = 0, devices = 0;
+
+	if (domain->source != DOMAIN_SOURCE_FILE || domain->has_hugepages || !domain_xml_runs_in_qemu(domain))
+		return 0;
+	for (size_t i = 0; i < domain->dimm_count; i++) {
+		size -= MIN(size, domain->dimms[i].size);
+		devices += domain_xml_get_made_size(domain, &domain->dimms[i]);
+	}
+	if (!domain_xml_is_shared(domain, DOMAIN_ACCESS_NONE))
+		size *= 2;
+	for (size_t i = 0; i < domain->cell_count; i++) {
+		bool is_shared = domain_xml_is_shared(domain, domain->cells[i].access);
+		cells += is_shared ? domain->cells[i].size : 2 * domain->cells[i].size;
+	}
+	return (domain->cell_count ? cells : size) + devices;
 }
 
 const struct domain_file *domain_xml_find_file(const struct domain_plan *plan, const char *alias)

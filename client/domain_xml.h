@@ -71,7 +71,8 @@ struct domain_cell {
 /* A memory device. */
 struct domain_dimm {
 	char alias[DOMAIN_ALIAS_MAX + 1]; /* "" not said */
-	bool is_dimm;                     /* else an nvdimm, virtio-mem and so on */
+	bool is_dimm;                     /* else a virtio-mem and so on */
+	bool is_elsewhere;                /* an nvdimm and so on: its file is not in the domain's directory */
 	bool has_page_size;               /* it has huge pages of its own */
 	uint64_t size;                    /* bytes */
 	enum domain_access access;
@@ -126,13 +127,20 @@ struct domain_plan {
 	bool is_wanted;           /* false with a why: nobody asked for it, so nothing is wrong */
 	uint64_t page_size;       /* bytes; 0: any */
 	uint64_t size;            /* bytes, of all files */
-	size_t left_out;          /* memory devices that QEMU makes itself */
+	size_t left_out;          /* memory devices whose memory QEMU makes itself */
+	uint64_t left_out_size;   /* bytes of these, as far as their files are in the domain's directory */
 	size_t count;
 	struct domain_file files[DOMAIN_FILES_MAX];
 };
 
 /* Which files the domain's memory is in, in which the first is its memory at boot. */
 void domain_xml_plan(const struct domain *domain, struct domain_plan *ret_plan);
+
+/*
+ * Bytes that QEMU itself makes files of in the domain's directory if there are none; 0: it makes none there,
+ * as its memory is no file, or has a page size.
+ */
+uint64_t domain_xml_get_own_size(const struct domain *domain);
 
 /* The file of that name, or NULL. */
 const struct domain_file *domain_xml_find_file(const struct domain_plan *plan, const char *alias);

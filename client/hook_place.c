@@ -12,6 +12,8 @@
 #include <sys/vfs.h>
 #include <sys/xattr.h>
 
+#include "size.h"
+
 #define PROC_FD_MAX 40
 
 /* A path that leads to what a descriptor is of, whatever it is called now. */
@@ -280,11 +282,6 @@ static uint64_t hook_place_get_free_of_node(uint64_t page_size, int node)
 	return hook_place_read_number(path);
 }
 
-static uint64_t hook_place_count_pages(const struct domain_file *file, uint64_t page_size)
-{
-	return file->size / page_size + (file->size % page_size != 0);
-}
-
 /* Whether each node has enough for what may come from it alone. */
 static bool hook_place_nodes_have_pages(uint64_t page_size, const struct domain_plan *plan)
 {
@@ -293,7 +290,7 @@ static bool hook_place_nodes_have_pages(uint64_t page_size, const struct domain_
 		for (size_t i = 0; i < plan->count; i++) {
 			const struct domain_file *file = &plan->files[i];
 			if (file->nodes == 1ull << node && !file->is_preferred)
-				pages += hook_place_count_pages(file, page_size);
+				pages += size_pages(file->size, page_size);
 		}
 		if (pages > 0 && pages > hook_place_get_free_of_node(page_size, node))
 			return false;
@@ -301,17 +298,29 @@ static bool hook_place_nodes_have_pages(uint64_t page_size, const struct domain_
 	return true;
 }
 
+/* Whether the kernel and the mount have so many more. */
+static bool hook_place_has_so_many(int directory, uint64_t page_size, uint64_t pages)
+{
+	struct statfs fs;
+
+	/* Blocks of a mount without a lid are 0. */
+	return fstatfs(directory, &fs) == 0 && (!fs.f_blocks || pages <= (uint64_t)fs.f_bavail) &&
+	       pages <= hook_place_get_free(page_size);
+}
+
 bool hook_place_has_pages(int directory, const struct domain_plan *plan)
 {
 	uint64_t page_size = hook_place_get_page_size(directory), pages = 0;
-	struct statfs fs;
 
-	if (!page_size || fstatfs(directory, &fs) < 0)
-		return false;
-	for (size_t i = 0; i < plan->count; i++)
-		pages += hook_place_count_pages(&plan->files[i], page_size);
-	/* Blocks of a mount without a lid are 0. */
-	if (fs.f_blocks && pages > (uint64_t)fs.f_bavail)
-		return false;
-	return pages <= hook_place_get_free(page_size) && hook_place_nodes_have_pages(page_size, plan);
+	for (size_t i = 0; page_size && i < plan->count; i++)
+		pages += size_pages(plan->files[i].size, page_size);
+	return page_size && hook_place_has_so_many(directory, page_size, pages) &&
+	       hook_place_nodes_have_pages(page_size, plan);
+}
+
+bool hook_place_has_room(int directory, uint64_t bytes)
+{
+	uint64_t page_size = hook_place_get_page_size(directory);
+
+	return page_size && hook_place_has_so_many(directory, page_size, size_pages(bytes, page_size));
 }

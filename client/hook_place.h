@@ -43,4 +43,7 @@ int hook_place_remove_ordinary(int directory);
 /* Whether the kernel has the huge pages for all of a plan's files where the directory is. */
 bool hook_place_has_pages(int directory, const struct domain_plan *plan);
 
+/* The same for so many bytes of any nodes. */
+bool hook_place_has_room(int directory, uint64_t bytes);
+
 #endif

@@ -35,7 +35,8 @@ struct hook_call {
 	struct hook_settings settings;
 	struct domain domain;
 	struct domain_plan plan;
-	bool refuses; /* what cannot have memory of the pool does not start */
+	bool refuses;     /* what cannot have memory of the pool does not start */
+	bool is_ordinary; /* ordinary memory is mounted over its directory */
 	uint64_t deadline_ns;
 	int base; /* the backing directory */
 	char directory[DOMAIN_DIRECTORY_MAX];
@@ -45,8 +46,8 @@ struct hook_call {
 /* What the child says to its parent. */
 struct hook_report {
 	bool is_failed;
-	char sentence[640]; /* why it failed */
-	char notes[2048];   /* what was done, a line each */
+	char sentence[1024]; /* why it failed */
+	char notes[2048];    /* what was done, a line each */
 };
 
 typedef void (*hook_operation_fn)(struct hook_call *call, struct hook_report *report);
@@ -158,16 +159,15 @@ static void hook_make_key(const struct hook_call *call, int directory, char ret_
 static void hook_undo(
 	struct hook_call *call, struct hook_report *report, const struct hook_state *state, bool is_over)
 {
+	_cleanup_fd_ int directory = hook_place_open_directory(call->base, state->directory);
 	int r = 0;
 
-	if (state->is_ordinary) {
-		_cleanup_fd_ int mounted = hook_place_open_directory(call->base, state->directory);
-		if (mounted >= 0)
-			r = hook_place_remove_ordinary(mounted);
-	}
-	_cleanup_fd_ int directory = hook_place_open_directory(call->base, state->directory);
 	for (size_t i = 0; directory >= 0 && i < state->file_count; i++) {
 		int failed = hook_place_remove(directory, &state->files[i]);
+		r = r < 0 ? r : failed;
+	}
+	if (state->is_ordinary && directory >= 0) {
+		int failed = hook_place_remove_ordinary(directory);
 		r = r < 0 ? r : failed;
 	}
 	if (r < 0)
@@ -175,6 +175,20 @@ static void hook_undo(
 	/* Where something was mounted libvirt found it busy. */
 	if (is_over && directory >= 0)
 		unlinkat(call->base, state->directory, AT_REMOVEDIR);
+}
+
+/* What was put into place and cannot be of use; what is ordinary stays. */
+static void hook_take_out(struct hook_call *call, struct hook_report *report, struct hook_state *state)
+{
+	state->is_ordinary = false;
+	hook_undo(call, report, state, false);
+	state->is_ordinary = call->is_ordinary;
+	state->file_count = 0;
+	state->lease = 0;
+	if (state->is_ordinary)
+		hook_state_write(call->settings.run_dir, call->state_name, state);
+	else
+		hook_state_remove(call->settings.run_dir, call->state_name);
 }
 
 /* ---- start ---- */
@@ -219,6 +233,7 @@ static bool hook_use_memory(struct hook_call *call, struct hook_report *report, 
 	if (!state)
 		return false;
 	strcpy(state->directory, call->directory);
+	state->is_ordinary = call->is_ordinary;
 	state->lease = memory->lease;
 	state->is_taken = is_taken;
 	/* Before anything is done, so that it is known if we die meanwhile. */
@@ -233,8 +248,7 @@ static bool hook_use_memory(struct hook_call *call, struct hook_report *report, 
 	}
 	snprintf(why, capacity, "its files cannot be put into %s/%s: %s", call->settings.backing_dir,
 		call->directory, strerror(-r));
-	hook_undo(call, report, state, false);
-	hook_state_remove(call->settings.run_dir, call->state_name);
+	hook_take_out(call, report, state);
 	if (!is_taken)
 		hook_ask_release(&call->settings, memory->lease, call->deadline_ns, &answer);
 	return false;
@@ -273,37 +287,67 @@ static bool hook_get_memory(struct hook_call *call, struct hook_report *report, 
 	return false;
 }
 
-/* QEMU makes its files itself; where it could not, ordinary memory is put under them. */
-static void hook_fall_back(struct hook_call *call, struct hook_report *report, int directory,
-	const struct hook_order *order, const char *why)
+/* Ordinary memory over the domain's directory. 0 or negative errno. */
+static int hook_use_ordinary(
+	struct hook_call *call, struct hook_report *report, int directory, const struct hook_order *order)
 {
 	_cleanup_free_ struct hook_state *state = calloc(1, sizeof(*state));
 
-	if (!hook_place_get_page_size(directory)) {
-		hook_note(call, report, LOG_WARNING,
-			"no memory from the pool, QEMU makes files of its own: %s", why);
-		return;
-	}
-	if (hook_place_has_pages(directory, &call->plan)) {
-		hook_note(call, report, LOG_WARNING,
-			"no memory from the pool, QEMU takes huge pages from the kernel: %s", why);
-		return;
-	}
 	if (!state)
-		return;
+		return -ENOMEM;
 	strcpy(state->directory, call->directory);
 	state->is_ordinary = true;
 	hook_write_state(call, report, state);
 	int r = hook_place_add_ordinary(directory, order->uid, order->gid, call->domain.selinux_label);
-	if (r < 0)
-		hook_note(call, report, LOG_ERR,
-			"no memory from the pool, the kernel has no huge pages, and ordinary memory cannot "
-			"be mounted "
-			"(%s): %s",
-			strerror(-r), why);
-	else
-		hook_note(call, report, LOG_WARNING,
-			"no memory from the pool, it runs on ordinary memory: %s", why);
+	call->is_ordinary = r == 0;
+	return r;
+}
+
+/* QEMU makes its files itself; where it could not, ordinary memory is put under them. */
+static void hook_fall_back(struct hook_call *call, struct hook_report *report, int directory,
+	const struct hook_order *order, const char *why)
+{
+	bool has_pages = call->plan.count
+				 ? hook_place_has_pages(directory, &call->plan)
+				 : hook_place_has_room(directory, domain_xml_get_own_size(&call->domain));
+	int priority = call->plan.is_wanted ? LOG_WARNING : LOG_INFO;
+
+	if (call->is_ordinary) {
+		hook_note(call, report, priority, "no memory from the pool, it runs on ordinary memory: %s",
+			why);
+	} else if (!hook_place_get_page_size(directory)) {
+		hook_note(call, report, priority, "no memory from the pool, QEMU makes files of its own: %s",
+			why);
+	} else if (has_pages) {
+		hook_note(call, report, priority,
+			"no memory from the pool, QEMU takes huge pages from the kernel: %s", why);
+	} else {
+		int r = hook_use_ordinary(call, report, directory, order);
+		if (r < 0)
+			hook_note(call, report, LOG_ERR,
+				"no memory from the pool, the kernel has no huge pages, and ordinary memory "
+				"cannot be mounted (%s): %s",
+				strerror(-r), why);
+		else
+			hook_note(call, report, priority,
+				"no memory from the pool, it runs on ordinary memory: %s", why);
+	}
+}
+
+/*
+ * Devices whose memory QEMU makes itself are beside the pool's files: where the kernel has no huge pages for
+ * them, the directory becomes ordinary memory before the files are put there.
+ */
+static void hook_make_room(
+	struct hook_call *call, struct hook_report *report, int *directory, const struct hook_order *order)
+{
+	if (!hook_place_get_page_size(*directory) ||
+		hook_place_has_room(*directory, call->plan.left_out_size) ||
+		hook_use_ordinary(call, report, *directory, order) < 0)
+		return;
+	hook_note(call, report, LOG_INFO, "memory devices that are not from the pool run on ordinary memory");
+	close_fd(*directory);
+	*directory = hook_place_open_directory(call->base, call->directory);
 }
 
 /* A call that is repeated begins anew. */
@@ -324,6 +368,23 @@ static void hook_forget_earlier(struct hook_call *call, struct hook_report *repo
 	hook_state_remove(call->settings.run_dir, call->state_name);
 }
 
+/* libvirt's directory is not where it should be. */
+static void hook_miss_directory(struct hook_call *call, struct hook_report *report, int error)
+{
+	char why[512];
+
+	if (!call->plan.is_wanted)
+		return;
+	snprintf(why, sizeof(why),
+		"libvirt has made no directory %s/%s (%s): is memory_backing_dir the same in hpzd.conf and "
+		"qemu.conf?",
+		call->settings.backing_dir, call->directory, strerror(error));
+	if (call->refuses)
+		hook_refuse(call, report, why);
+	else
+		hook_note(call, report, LOG_WARNING, "no memory from the pool: %s", why);
+}
+
 static void hook_start_in(struct hook_call *call, struct hook_report *report)
 {
 	char key[HPZ_KEY_MAX + 1], why[512] = "";
@@ -332,20 +393,18 @@ static void hook_start_in(struct hook_call *call, struct hook_report *report)
 	hook_forget_earlier(call, report);
 	_cleanup_fd_ int directory = hook_place_open_directory(call->base, call->directory);
 	if (directory < 0) {
-		snprintf(why, sizeof(why),
-			"libvirt has made no directory %s/%s (%s): is memory_backing_dir the same in "
-			"hpzd.conf and "
-			"qemu.conf?",
-			call->settings.backing_dir, call->directory, strerror(-directory));
-		if (call->refuses)
-			hook_refuse(call, report, why);
-		else
-			hook_note(call, report, LOG_WARNING, "no memory from the pool: %s", why);
+		hook_miss_directory(call, report, -directory);
 		return;
 	}
 	order.page_size = hook_choose_page_size(call, directory);
 	hook_find_user(call, directory, &order);
 	hook_make_key(call, directory, key);
+	if (*call->plan.why) {
+		hook_fall_back(call, report, directory, &order, call->plan.why);
+		return;
+	}
+	if (call->plan.left_out_size > 0)
+		hook_make_room(call, report, &directory, &order);
 	if (hook_get_memory(call, report, directory, &order, why, sizeof(why)))
 		return;
 	if (call->refuses)
@@ -356,14 +415,18 @@ static void hook_start_in(struct hook_call *call, struct hook_report *report)
 
 static void hook_start(struct hook_call *call, struct hook_report *report)
 {
-	if (*call->plan.why && !call->plan.is_wanted)
-		return;
-	if (*call->plan.why && call->refuses)
+	if (!call->settings.is_enabled) {
+		snprintf(call->plan.why, sizeof(call->plan.why), "hpzd.conf says enabled = no");
+		call->plan.is_wanted = false;
+		call->plan.count = 0;
+	}
+	if (*call->plan.why && call->plan.is_wanted && call->refuses)
 		hook_refuse(call, report, call->plan.why);
-	else if (*call->plan.why)
-		hook_note(call, report, LOG_WARNING, "no memory from the pool: %s", call->plan.why);
-	else
+	/* Also a domain that wants nothing must be able to start where its directory is on huge pages. */
+	else if (!*call->plan.why || domain_xml_get_own_size(&call->domain) > 0)
 		hook_start_in(call, report);
+	else if (call->plan.is_wanted)
+		hook_note(call, report, LOG_WARNING, "no memory from the pool: %s", call->plan.why);
 }
 
 /* ---- started ---- */
@@ -570,8 +633,6 @@ static int hook_serve(const char *name, const struct hook_operation *operation)
 	char why[DOMAIN_WHY_MAX] = "";
 
 	hook_settings_read(NULL, &call.settings);
-	if (!call.settings.is_enabled && operation->run == hook_start)
-		return 0;
 	call.deadline_ns = clock_get_ns(CLOCK_MONOTONIC) + call.settings.deadline_ms * NS_PER_MS;
 	if (!hook_read_domain(&call, name, why)) {
 		/* What it wants cannot be told, so it is left alone. */

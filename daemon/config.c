@@ -827,7 +827,7 @@ static const struct config_key config_keys[] = {
 	{"access", "max_priority", parse_priority, MEMBER(config_access, max_priority), 0, DEFAULT("0"),
 		"the highest priority they may give to a request that waits, up to 1000"},
 	{"libvirt", "enabled", parse_bool, MEMBER(config, libvirt.is_enabled), 0, DEFAULT("yes"),
-		"no: the hook leaves every domain as it is"},
+		"no: no domain gets memory of a pool"},
 	{"libvirt", "on_failure", parse_failure, MEMBER(config, libvirt.on_failure), 0, DEFAULT("fallback"),
 		"a domain whose memory cannot come from a pool: fallback (it starts with other memory) or "
 		"refuse"},

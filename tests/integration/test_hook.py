@@ -252,16 +252,13 @@ class Life(HookTest):
         wait_until("the lease ends", lambda: get_leases() == [])
 
     def test_left_alone(self):
-        """Domains that do not want it, and a hook that is switched off."""
+        """Domains whose memory is no file in the directory: nothing is done, and nothing said."""
         for domain in (Domain(self, "plain", backing=""),
-                       Domain(self, "memfd", backing="<memoryBacking><source type='memfd'/></memoryBacking>"),
-                       Domain(self, "out", metadata="<metadata><h:memory xmlns:h='https://hpz.dev/domain/1' pool='no'/></metadata>")):
+                       Domain(self, "huge", backing="<memoryBacking><hugepages/><source type='file'/></memoryBacking>"),
+                       Domain(self, "memfd", backing="<memoryBacking><source type='memfd'/></memoryBacking>")):
             self.assertEqual(domain.start(), "")
-        domain = Domain(self, "private", backing="<memoryBacking><source type='file'/></memoryBacking>")
-        self.assertIn("not shared", domain.start())
-        self.set_libvirt(enabled="no")
-        self.assertEqual(Domain(self, "off").start(), "")
-        self.assertEqual(get_leases(), [])
+            self.assertEqual(list(domain.directory.iterdir()), [])
+        self.assertEqual((get_leases(), self.get_states()), ([], []))
 
     def test_mistakes(self):
         """A configuration with a mistake keeps nobody from starting; the defaults count, and it says so."""
@@ -334,21 +331,6 @@ class Without(HookTest):
         self.wait_ended(lease["id"])
         self.assertEqual(self.wait_clean()["clean"], before["clean"])
 
-    def test_dead_to_the_end(self):
-        """hpzd is dead until the domain has ended: what was taken comes back at its next start."""
-        before = get_pool()
-        self.service.kill()
-        domains = [Domain(self, f"dead{i}") for i in range(3)]
-        for domain in domains:
-            domain.start()
-            self.assertEqual(domain.run_qemu(), (16 * MIB, True))
-            domain.hook("started", "begin")
-        for domain in domains:
-            self.assertIn("ends by itself", domain.stop())
-        self.service.start()
-        wait_until("the leases end", lambda: get_leases() == [], 120)
-        self.assertEqual(self.wait_clean()["clean"], before["clean"])
-
     def test_mute(self):
         """hpzd is stopped: whatever else there is, within the deadline, and hpzd's memory is left alone."""
         self.set_libvirt(deadline="500ms")
@@ -405,6 +387,47 @@ class Without(HookTest):
             own.stop()
         hpzctl("release", everything)
 
+    def test_not_asked(self):
+        """Domains that get nothing because of what they are must be able to start where their directory is on huge pages."""
+        private = "<memoryBacking><source type='file'/></memoryBacking>"
+        out = "<metadata><h:memory xmlns:h='https://hpz.dev/domain/1' pool='no'/></metadata>"
+        with self.no_free_pages():
+            for domain, enabled, reason in ((Domain(self, "private", backing=private), "yes", "not shared"),
+                                            (Domain(self, "out", metadata=out), "yes", "pool='no'"),
+                                            (Domain(self, "off"), "no", "enabled = no")):
+                self.set_libvirt(enabled=enabled)
+                said = domain.start()
+                self.assertIn("ordinary memory", said)
+                self.assertIn(reason, said)
+                self.assertEqual(domain.run_qemu(), (0, True))
+                domain.hook("started", "begin")
+                domain.stop()
+                self.assertFalse(domain.directory.exists())
+        self.assertEqual(get_leases(), [])
+
+    def test_left_out(self):
+        """A memory device that QEMU makes itself finds room beside the pool's files."""
+        more = "<devices><memory model='virtio-mem'><target><size unit='MiB'>4</size></target></memory></devices>"
+        domain = Domain(self, "left", size=20 * MIB, more=more)
+        with self.no_free_pages():
+            said = domain.start()
+            self.assertIn("run on ordinary memory", said)
+            self.assertIn("its memory is lease", said)
+            self.assertEqual(domain.run_qemu(size=16 * MIB), (16 * MIB, True))
+            first, domain.qemu = domain.qemu, None
+            try:
+                self.assertEqual(domain.run_qemu("virtiomem0", 4 * MIB), (0, True))
+                domain.hook("started", "begin")
+                self.assertEqual(list(domain.directory.iterdir()), [])
+            finally:
+                first.stdin.close()
+                first.kill()
+                first.wait()
+                first.stdout.close()
+            domain.stop()
+        wait_until("the lease ends", lambda: get_leases() == [])
+        self.assertNotIn(str(domain.directory), Path("/proc/self/mounts").read_text())
+
     def test_no_directory(self):
         """libvirt makes its directories elsewhere: said, and why that may be."""
         domain = Domain(self, "elsewhere")
@@ -412,6 +435,23 @@ class Without(HookTest):
         self.set_libvirt(on_failure="refuse")
         self.assertIn("memory_backing_dir", domain.hook("start", "begin", status=1))
         self.assertEqual(get_leases(), [])
+
+
+class Nobody(HookTest):
+    def test_dead_to_the_end(self):
+        """hpzd is dead until the domain has ended: what was taken comes back at its next start."""
+        before = get_pool()
+        self.service.kill()
+        domains = [Domain(self, f"dead{i}") for i in range(3)]
+        for domain in domains:
+            domain.start()
+            self.assertEqual(domain.run_qemu(), (16 * MIB, True))
+            domain.hook("started", "begin")
+        for domain in domains:
+            self.assertIn("ends by itself", domain.stop())
+        self.service.start()
+        wait_until("the leases end", lambda: get_leases() == [], 120)
+        self.assertEqual(self.wait_clean()["clean"], before["clean"])
 
 
 class Hostile(HookTest):

@@ -263,6 +263,7 @@ static void test_dimms(void **state)
 	assert_string_equal(plan.why, "");
 	assert_int_equal(plan.count, 5);
 	assert_int_equal(plan.left_out, 3);
+	assert_int_equal(plan.left_out_size, 256 * MI + 1024); /* dimm2 is private; one has a page size */
 	check_file(2, "dimm0", 128 * MI, 0, false);
 	check_file(3, "ua-mine", 128 * MI, 0, false);
 	check_file(4, "dimm5", 128 * MI, 2, false);
@@ -275,6 +276,35 @@ static void test_dimms(void **state)
 	/* Two of one name, also of that of the memory. */
 	read_domain(HEAD MEM FILE_ "<devices>" DIMM("pc.ram", "") "</devices>" TAIL);
 	assert_non_null(strstr(plan.why, "twice"));
+}
+
+/* What QEMU makes files of in the domain's directory when nobody else does. */
+static void test_own_size(void **state)
+{
+#define PRIVATE "<memoryBacking><source type='file'/></memoryBacking>"
+	static const struct {
+		const char *xml;
+		uint64_t size;
+	} rows[] = {
+		{HEAD MEM FILE_ TAIL, 512 * MI},
+		{HEAD MEM PRIVATE TAIL, 1024 * MI},
+		{HEAD MEM FILE_ CELL2 TAIL, 512 * MI},
+		{HEAD MEM PRIVATE CELL2 TAIL, 1024 * MI},
+		{HEAD MEM FILE_ "<devices>" DIMM("dimm0", "") "</devices>" TAIL, 512 * MI},
+		{HEAD MEM FILE_ "<devices>" DIMM("dimm0", " access='private'") "</devices>" TAIL, 640 * MI},
+		{HEAD MEM FILE_ "<devices><memory "
+				"model='nvdimm'><target><size>1024</size></target></memory></devices>" TAIL,
+			511 * MI},
+		{HEAD META("pool='no'") MEM FILE_ TAIL, 512 * MI},
+		{HEAD MEM TAIL, 0},
+		{HEAD MEM "<memoryBacking><hugepages/><source type='file'/></memoryBacking>" TAIL, 0},
+		{"<domain type='lxc'><name>n</name>" MEM FILE_ "</domain>", 0},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		read_domain(rows[i].xml);
+		assert_int_equal(domain_xml_get_own_size(&domain), rows[i].size);
+	}
 }
 
 static void test_aliases(void **state)
@@ -520,6 +550,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_machines),
 		cmocka_unit_test(test_cells),
 		cmocka_unit_test(test_dimms),
+		cmocka_unit_test(test_own_size),
 		cmocka_unit_test(test_aliases),
 		cmocka_unit_test(test_reasons),
 		cmocka_unit_test(test_settings),
