@@ -9,6 +9,7 @@
 
 #include "hook_place.h"
 #include "segment.h"
+#include "size.h"
 
 /* A segment's end cannot be given back behind hpzd's back, so much more than is needed stays where it is. */
 #define TAKE_LARGEST_FACTOR 2
@@ -16,6 +17,7 @@
 /* One pool, with its clean directory; pools of one mount share the store. */
 struct hook_shelf {
 	const struct hook_pool *pool;
+	bool is_any_page; /* nobody asked for pages of this size */
 	struct segment_store *store;
 	struct segment_dirs dirs;
 };
@@ -63,11 +65,11 @@ static int hook_take_open_store(
 	return segment_open_store(pool->mount, pool->page_size, 0, ret_store, &why);
 }
 
-static int hook_take_open_shelf(struct hook_shelves *shelves, const struct hook_pool *pool)
+static int hook_take_open_shelf(struct hook_shelves *shelves, const struct hook_pool *pool, bool is_any_page)
 {
 	struct hook_shelf *shelf = &shelves->shelves[shelves->count];
 
-	*shelf = (struct hook_shelf){.pool = pool};
+	*shelf = (struct hook_shelf){.pool = pool, .is_any_page = is_any_page};
 	int r = hook_take_open_store(shelves, pool, &shelf->store);
 	if (r < 0)
 		return r;
@@ -87,7 +89,7 @@ static int hook_take_open(
 		const struct hook_pool *pool = &settings->pools[i];
 		if (page_size != 0 && pool->page_size != page_size)
 			continue;
-		if (hook_take_open_shelf(shelves, pool) == -EBUSY)
+		if (hook_take_open_shelf(shelves, pool, page_size == 0) == -EBUSY)
 			return -EBUSY;
 	}
 	return shelves->count > 0 ? 0 : -ENOENT;
@@ -124,19 +126,28 @@ static bool hook_take_is_clean(const struct hook_search *search, const char *nam
 	return st.pages > 0 && st.allocated == st.pages && st.links == 1 && st.uid == 0 && st.mode == 0;
 }
 
+/* Not too large; of pages nobody asked for no more than an eighth is wasted, as with hpzd. */
+static bool hook_take_fits(const struct hook_search *search, uint64_t bytes)
+{
+	uint64_t page_size = search->shelf->pool->page_size, size = search->file->size;
+	uint64_t whole = size_pages(size, page_size) * page_size;
+
+	return bytes >= size && bytes / TAKE_LARGEST_FACTOR <= whole &&
+	       (!search->shelf->is_any_page || whole - size <= size / 8);
+}
+
 /* The smallest that is large enough; a callback of segment_scan(). */
 static int hook_take_look(const char *text, void *user)
 {
 	struct hook_search *search = user;
 	struct segment_name name;
-	uint64_t bytes, size = search->file->size;
+	uint64_t bytes;
 
 	if (segment_parse_name(text, &name) < 0 || name.is_leased || hook_take_is_picked(search, text) ||
 		(name.generation > 0 && !search->shelf->pool->may_reuse) ||
 		!hook_take_is_clean(search, text, &bytes))
 		return 0;
-	if (bytes < size || bytes / TAKE_LARGEST_FACTOR > MAX(size, search->shelf->pool->page_size) ||
-		(search->best->shelf && search->best->bytes <= bytes))
+	if (!hook_take_fits(search, bytes) || (search->best->shelf && search->best->bytes <= bytes))
 		return 0;
 	*search->best = (struct hook_pick){.shelf = search->shelf, .name = name, .bytes = bytes};
 	snprintf(search->best->from, sizeof(search->best->from), "%s", text);

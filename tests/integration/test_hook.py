@@ -170,6 +170,7 @@ class Life(HookTest):
         self.assertEqual(self.get_lease(lease["id"])["state"], "leased")
         domain.hook("reconnect", "begin")
         self.assertEqual(self.get_lease(lease["id"])["state"], "leased")
+        self.assertEqual(hpzctl_json("check")["findings"], [])
         self.assertEqual(domain.stop(), "")
         self.wait_ended(lease["id"])
         after = self.wait_clean()
