@@ -3,11 +3,12 @@
  * bench_lease.c - what a lease and a release cost, against the bare floor: one packet there and one with a
  * descriptor back, between two processes.
  *
- * Each round measures a few pairs of everything, one after the other: floor, lease and release on all CPUs,
- * then the same with everything on one, for several sizes and several pools. What a release sets going is
- * over before the next pair: it is not what anybody waits for. Only the clients that lease at the same time,
- * at the end, meet all of it. The pools are simulated (bench_daemon.h): what is missing is the look at the
- * kernel's counts before a hand-over.
+ * Each round measures everything, kind by kind: floor, lease and release on all CPUs, then the same with
+ * everything on one, for several sizes and several pools. Each kind has a first few pairs that do not count,
+ * so that no row pays for caches that another daemon has filled. What the releases set going is over before
+ * the next few pairs: it is not what anybody waits for. Only the clients that lease at the same time, at the
+ * end, meet all of it. The pools are simulated (bench_daemon.h): what is missing is the look at the kernel's
+ * counts before a hand-over.
  */
 #include "bench.h"
 
@@ -27,16 +28,18 @@
 #include "output.h"
 #include "size.h"
 
-#define BENCH_LEASE_ROUNDS   20
-#define BENCH_LEASE_PAIRS    25 /* of each kind in a round: their median is what the round says */
-#define BENCH_LEASE_WARM_UPS 20
-#define BENCH_LEASE_LOAD     640 /* leases of all clients together */
-#define BENCH_LEASE_BULK     64  /* leases in one exchange */
-#define BENCH_LEASE_WAIT_MS  60000
-#define BENCH_LEASE_SAMPLES  (BENCH_ROUNDS_MAX * BENCH_LEASE_PAIRS)
+#define BENCH_LEASE_ROUNDS  20
+#define BENCH_LEASE_PAIRS   25  /* of each kind in a round: their median is what the round says */
+#define BENCH_LEASE_BATCH   5   /* in a row: they are over before hpzd begins to take back the first */
+#define BENCH_LEASE_LOAD    640 /* leases of all clients together */
+#define BENCH_LEASE_BULK    64  /* leases in one exchange */
+#define BENCH_LEASE_WAIT_MS 60000
+#define BENCH_LEASE_SAMPLES (BENCH_ROUNDS_MAX * BENCH_LEASE_PAIRS + BENCH_LEASE_BATCH)
 
 #define MIB ((uint64_t)1 << 20)
 #define GIB ((uint64_t)1 << 30)
+
+_Static_assert(BENCH_LEASE_PAIRS % BENCH_LEASE_BATCH == 0, "whole batches");
 
 static const uint64_t bench_lease_sizes[] = {2 * MIB, 16 * MIB, 128 * MIB, GIB, 8 * GIB};
 static const unsigned bench_lease_segments[] = {10, 100, 1000, 10000};
@@ -174,19 +177,32 @@ static int bench_lease_measure(struct hpz *hpz, uint64_t bytes, double *ret_leas
 	return error;
 }
 
-/* A pair, and what follows it. */
-static int bench_lease_run_pair(const struct bench_echo *echo, const struct bench_daemon *daemon,
+/* A few pairs, and what follows them. */
+static int bench_lease_run_batch(const struct bench_echo *echo, const struct bench_daemon *daemon,
 	uint64_t bytes, struct bench_series *series)
 {
-	size_t at = series->count;
+	int error = HPZ_OK;
 
-	series->floor_us[at] = bench_echo_measure(echo);
-	if (isnan(series->floor_us[at]))
-		return HPZ_ERR_SYSTEM;
-	int error = bench_lease_measure(daemon->hpz, bytes, &series->lease_us[at], &series->release_us[at]);
-	if (!error)
-		error = bench_daemon_settle(daemon);
-	series->count += !error;
+	for (size_t i = 0; !error && i < BENCH_LEASE_BATCH; i++) {
+		size_t at = series->count + i;
+		series->floor_us[at] = bench_echo_measure(echo);
+		error = isnan(series->floor_us[at]) ? HPZ_ERR_SYSTEM
+						    : bench_lease_measure(daemon->hpz, bytes,
+							      &series->lease_us[at], &series->release_us[at]);
+	}
+	return error ? error : bench_daemon_settle(daemon);
+}
+
+/* The pairs of one kind that a round has. */
+static int bench_lease_run_kind(const struct bench_echo *echo, const struct bench_daemon *daemon,
+	uint64_t bytes, struct bench_series *series)
+{
+	int error = bench_lease_run_batch(echo, daemon, bytes, series); /* written over by the next */
+
+	for (size_t i = 0; !error && i < BENCH_LEASE_PAIRS; i += BENCH_LEASE_BATCH) {
+		error = bench_lease_run_batch(echo, daemon, bytes, series);
+		series->count += error ? 0 : BENCH_LEASE_BATCH;
+	}
 	return error;
 }
 
@@ -247,51 +263,27 @@ static void bench_series_close_round(struct bench_series *series, size_t pairs)
 
 static int bench_lease_run_round(struct bench_lease *bench)
 {
-	int error = HPZ_OK;
-
 	sched_setaffinity(0, sizeof(bench->all), &bench->all);
-	for (size_t i = 0; !error && i < BENCH_LEASE_PAIRS; i++)
-		error = bench_lease_run_pair(
-			&bench->open_echo, &bench->open, bench_lease_sizes[0], &bench->unpinned);
+	int error =
+		bench_lease_run_kind(&bench->open_echo, &bench->open, bench_lease_sizes[0], &bench->unpinned);
 	if (!error)
 		error = bench_lease_measure_bulk(&bench->open, &bench->bulk_us[bench->rounds]);
 	bench_lease_pin(0, bench->cpu);
-	for (size_t i = 0; !error && i < BENCH_LEASE_PAIRS; i++) {
-		error = bench_lease_run_pair(
+	if (!error)
+		error = bench_lease_run_kind(
 			&bench->pinned_echo, &bench->mixed, bench_lease_sizes[0], &bench->pinned);
-		for (size_t k = 0; !error && k < SIZES; k++)
-			error = bench_lease_run_pair(
-				&bench->pinned_echo, &bench->mixed, bench_lease_sizes[k], &bench->by_size[k]);
-		for (size_t k = 0; !error && k < SEGMENTS; k++)
-			error = bench_lease_run_pair(&bench->pinned_echo, &bench->pools[k],
-				bench_lease_sizes[0], &bench->by_segments[k]);
-	}
+	for (size_t k = 0; !error && k < SIZES; k++)
+		error = bench_lease_run_kind(
+			&bench->pinned_echo, &bench->mixed, bench_lease_sizes[k], &bench->by_size[k]);
+	for (size_t k = 0; !error && k < SEGMENTS; k++)
+		error = bench_lease_run_kind(
+			&bench->pinned_echo, &bench->pools[k], bench_lease_sizes[0], &bench->by_segments[k]);
 	if (error)
 		return error;
 	bench_series_close_round(&bench->unpinned, BENCH_LEASE_PAIRS);
 	bench_series_close_round(&bench->pinned, BENCH_LEASE_PAIRS);
 	bench->rounds++;
 	return HPZ_OK;
-}
-
-/* The figures of these do not count. */
-static int bench_lease_warm_up(struct bench_lease *bench)
-{
-	double lease_us, release_us;
-	int error = HPZ_OK;
-
-	for (size_t i = 0; !error && i < BENCH_LEASE_WARM_UPS; i++) {
-		bench_echo_measure(&bench->open_echo);
-		bench_echo_measure(&bench->pinned_echo);
-		error = bench_lease_measure(bench->open.hpz, bench_lease_sizes[0], &lease_us, &release_us);
-		for (size_t k = 0; !error && k < SIZES; k++)
-			error = bench_lease_measure(
-				bench->mixed.hpz, bench_lease_sizes[k], &lease_us, &release_us);
-		for (size_t k = 0; !error && k < SEGMENTS; k++)
-			error = bench_lease_measure(
-				bench->pools[k].hpz, bench_lease_sizes[0], &lease_us, &release_us);
-	}
-	return error;
 }
 
 /* ---- many at the same time ---- */
@@ -616,7 +608,7 @@ static int bench_lease_run(const struct hpzctl *ctl, struct bench_lease *bench)
 {
 	if (bench_lease_start(bench) < 0)
 		return HPZCTL_FAILED;
-	int error = bench_lease_warm_up(bench);
+	int error = HPZ_OK;
 	while (!error && bench->rounds < bench->rounds_asked && !bench_get_signal())
 		error = bench_lease_run_round(bench);
 	if (error && !bench_get_signal())
