@@ -410,6 +410,12 @@ static void check_lease(struct books_run *run, const struct lease *lease)
 		add_finding(run, HPZ_FINDING_COUNTS, HPZ_SEVERITY_DIFFERENCE, NULL,
 			format_lease(lease->id, key), "lease %" PRIu64 " counts %zu segments, but has %zu",
 			lease->id, lease->segments_out, out);
+	if (lease->counted_bytes != lease_get_given(lease))
+		add_finding(run, HPZ_FINDING_COUNTS, HPZ_SEVERITY_DIFFERENCE, NULL,
+			format_lease(lease->id, key),
+			"lease %" PRIu64 " counts as %" PRIu64 " bytes of uid %" PRIu32
+			"'s, but has %" PRIu64,
+			lease->id, lease->counted_bytes, lease->uid, lease_get_given(lease));
 }
 
 static void check_leases(struct books_run *run)

@@ -95,18 +95,11 @@ enum request_outcome desk_refuse_foreign(struct requests *requests, const struct
 	return desk_refuse_denied(requests, head, rule, what);
 }
 
-/* Counted afresh each time: so it is right after a restart, an adoption and whatever failed in between.
- * What is forced to its end goes on to count until its pages are let go. A reservation counts as a lease. */
+/* What is forced to its end goes on to count until its pages are let go. A reservation counts as a lease. */
 static void count_usage(const struct requests *requests, uint32_t uid, struct access_usage *ret_usage)
 {
 	*ret_usage = (struct access_usage){0};
-	LIST_FOR_EACH (pos, &requests->leases->leases) {
-		const struct lease *lease = LEASE_OF(pos);
-		if (lease->uid != uid)
-			continue;
-		ret_usage->leases++;
-		ret_usage->bytes += lease_get_given(lease);
-	}
+	lease_get_usage(requests->leases, uid, &ret_usage->leases, &ret_usage->bytes);
 	LIST_FOR_EACH (pos, &requests->reserves.list) {
 		if (RESERVATION_OF(pos)->uid != uid)
 			continue;

@@ -6,6 +6,7 @@
 #include "log.h"
 
 #define HASH_SIZE    4096
+#define USAGE_HASH   256
 #define LEASE_ID_MAX ((1ull << 53) - 1) /* exact in a JSON double */
 
 static struct list *find_bucket(const struct lease_table *table, uint64_t id)
@@ -28,11 +29,15 @@ int lease_init_table(struct lease_table *table)
 	list_init(&table->returning);
 	table->hash = calloc(HASH_SIZE, sizeof *table->hash);
 	table->keys = calloc(HASH_SIZE, sizeof *table->keys);
-	if (!table->hash || !table->keys) {
+	table->usages = calloc(USAGE_HASH, sizeof *table->usages);
+	if (!table->hash || !table->keys || !table->usages) {
 		free(table->hash);
 		free(table->keys);
+		free(table->usages);
 		return -ENOMEM;
 	}
+	for (size_t i = 0; i < USAGE_HASH; i++)
+		list_init(&table->usages[i]);
 	for (size_t i = 0; i < HASH_SIZE; i++) {
 		list_init(&table->hash[i]);
 		list_init(&table->keys[i]);
@@ -48,8 +53,63 @@ static void init_links(struct lease *lease)
 	list_init(&lease->returning_link);
 }
 
+/* ---- what users have ---- */
+
+static struct lease_usage *find_usage(const struct lease_table *table, uint32_t uid)
+{
+	LIST_FOR_EACH (pos, &table->usages[uid % USAGE_HASH]) {
+		struct lease_usage *usage = CONTAINER_OF(pos, struct lease_usage, link);
+		if (usage->uid == uid)
+			return usage;
+	}
+	return NULL;
+}
+
+/* Before it is in the table: there nothing may fail any more. */
+static int set_usage(struct lease_table *table, struct lease *lease)
+{
+	struct lease_usage *usage = find_usage(table, lease->uid);
+	lease->counted_bytes = 0;
+	lease->usage = NULL;
+	if (!usage) {
+		usage = calloc(1, sizeof *usage);
+		if (!usage)
+			return -ENOMEM;
+		usage->uid = lease->uid;
+		list_append(&table->usages[lease->uid % USAGE_HASH], &usage->link);
+	}
+	usage->references++;
+	lease->usage = usage;
+	return 0;
+}
+
+static void drop_usage(struct lease *lease)
+{
+	struct lease_usage *usage = steal_pointer(&lease->usage);
+	if (!usage || --usage->references > 0)
+		return;
+	list_remove(&usage->link);
+	free(usage);
+}
+
+/* After whatever changes what a lease in the table has. */
+static void count_bytes(struct lease *lease)
+{
+	uint64_t bytes = lease_get_given(lease);
+	lease->usage->bytes += bytes - lease->counted_bytes;
+	lease->counted_bytes = bytes;
+}
+
+void lease_get_usage(const struct lease_table *table, uint32_t uid, uint64_t *ret_leases, uint64_t *ret_bytes)
+{
+	const struct lease_usage *usage = find_usage(table, uid);
+	*ret_leases = usage ? usage->leases : 0;
+	*ret_bytes = usage ? usage->bytes : 0;
+}
+
 static void free_lease(struct lease *lease)
 {
+	drop_usage(lease);
 	list_remove(&lease->link);
 	list_remove(&lease->hash_link);
 	list_remove(&lease->key_link);
@@ -65,6 +125,7 @@ void lease_deinit_table(struct lease_table *table)
 		free_lease(LEASE_OF(pos));
 	free(table->hash);
 	free(table->keys);
+	free(table->usages);
 	free(table->ranges);
 	free(table->misfits);
 	*table = (struct lease_table){0};
@@ -82,6 +143,8 @@ static void insert(struct lease_table *table, struct lease *lease)
 		list_append(find_key_bucket(table, lease->uid, lease->key), &lease->key_link);
 	table->count++;
 	table->segments_out += lease->segments_out;
+	lease->usage->leases++;
+	count_bytes(lease);
 }
 
 /* The one place where a lease in the table changes its state. */
@@ -97,6 +160,8 @@ static void forget(struct lease_table *table, struct lease *lease)
 {
 	table->count--;
 	table->segments_out -= lease->segments_out;
+	lease->usage->leases--;
+	lease->usage->bytes -= lease->counted_bytes;
 	free_lease(lease);
 }
 
@@ -305,6 +370,11 @@ static void read_lease(struct lease_table *table, const void *payload, size_t by
 		free_lease(lease);
 		return;
 	}
+	lease->uid = record->uid;
+	if (set_usage(table, lease) < 0) {
+		free_lease(lease);
+		return;
+	}
 	struct lease *before = lease_find(table, record->id);
 	memcpy(lease->recorded, record + 1, record->segments * sizeof *lease->recorded);
 	lease->id = record->id;
@@ -318,7 +388,6 @@ static void read_lease(struct lease_table *table, const void *payload, size_t by
 	memcpy(lease->label, record->label, sizeof record->label);
 	memcpy(lease->key, record->key, sizeof record->key);
 	memcpy(lease->comm, record->comm, sizeof record->comm);
-	lease->uid = record->uid;
 	lease->gid = record->gid;
 	lease->pid = record->pid;
 	lease->pid_start = record->pid_start;
@@ -409,6 +478,10 @@ static struct lease *make_unknown(struct lease_table *table, uint64_t id)
 	lease->state = HPZ_STATE_LEASED;
 	strcpy(lease->label, "?");
 	lease->uid = UINT32_MAX;
+	if (set_usage(table, lease) < 0) {
+		free_lease(lease);
+		return NULL;
+	}
 	lease->granted_boot_ns = clock_get_ns(CLOCK_BOOTTIME);
 	lease->is_unknown = lease->is_recovered = true;
 	insert(table, lease);
@@ -475,11 +548,13 @@ static int place(struct lease_table *table, struct lease *lease, struct pool_seg
 		/* Its holder may have cut or grown the file: the length it had is what counts. */
 		segment->given = lease->recorded[index].pages;
 		segment->cell = lease->recorded[index].cell;
+		count_bytes(lease);
 		count_in_demand(lease, segment);
 		return pool_set_length(segment, lease->recorded[index].length);
 	}
 	if (lease->is_unknown)
 		lease->asked += segment->given * segment->pool->config.page_size;
+	count_bytes(lease);
 	count_in_demand(lease, segment);
 	return 0;
 }
@@ -591,6 +666,8 @@ static struct lease *make_rest(const struct lease_table *table, const struct lea
 	}
 	memcpy(rest->segments, lease->segments + first, count * sizeof *rest->segments);
 	init_links(rest);
+	rest->counted_bytes = 0; /* in the same user's usage */
+	rest->usage->references++;
 	rest->id = table->next_id;
 	rest->split_from = lease->id;
 	rest->first_index = (uint32_t)first;
@@ -619,6 +696,7 @@ static void let_go(struct lease_table *table, struct lease *lease, struct lease 
 	lease->segment_count = rest->first_index;
 	lease->segments_out -= rest->segments_out;
 	table->segments_out -= rest->segments_out;
+	count_bytes(lease);
 	insert(table, rest);
 	change_state(table, rest, HPZ_STATE_RETURNING);
 }
@@ -730,8 +808,10 @@ int lease_grant(struct lease_table *table, const struct lease *draft, struct poo
 	lease->granted_boot_ns = clock_get_ns(CLOCK_BOOTTIME);
 	lease->segments = calloc(count, sizeof *segments);
 	lease->segment_count = lease->segments_out = count;
-	int r = lease->segments ? write_lease(table->journal, lease, segments, given_pages, count, 0)
-				: -ENOMEM;
+	int r = set_usage(table, lease);
+	if (r == 0)
+		r = lease->segments ? write_lease(table->journal, lease, segments, given_pages, count, 0)
+				    : -ENOMEM;
 	if (r < 0) {
 		free_lease(lease);
 		return r;
@@ -775,6 +855,7 @@ int lease_append(struct lease_table *table, struct lease *lease, struct pool_seg
 	lease->segment_count = after;
 	lease->segments_out += count;
 	table->segments_out += count;
+	count_bytes(lease);
 	return 0;
 }
 
@@ -837,6 +918,7 @@ int lease_split(struct lease_table *table, struct lease *lease, size_t kept, uin
 	lease->firm = 0;
 	if (rest)
 		let_go(table, lease, rest);
+	count_bytes(lease);
 	*ret_rest = rest;
 	return 0;
 }
@@ -895,6 +977,7 @@ void lease_drop_segment(struct lease_table *table, struct lease *lease, struct p
 		lease->segments_out--;
 		table->segments_out--;
 	}
+	count_bytes(lease);
 }
 
 void lease_end(struct lease_table *table, struct lease *lease)

@@ -14,6 +14,14 @@
 
 struct handoff_lease;
 
+/* What a user has, kept so that no request has to look at all leases. */
+struct lease_usage {
+	struct list link; /* lease_table.usages, by uid */
+	uint32_t uid;
+	unsigned references; /* leases, those that are not in the table (yet) too */
+	uint64_t leases, bytes;
+};
+
 struct lease {
 	struct list link;           /* lease_table.leases, by id */
 	struct list hash_link;      /* by id */
@@ -51,6 +59,8 @@ struct lease {
 	uint32_t first_index;
 	size_t segments_out;
 	struct journal_segment *recorded; /* while adopting: what the journal says of each */
+	struct lease_usage *usage;        /* of its uid */
+	uint64_t counted_bytes;           /* of it, in there */
 
 	void *bound;                   /* the connection it ends with; NULL: none. Compared, never followed */
 	struct handoff_lease *handoff; /* handoff's */
@@ -61,7 +71,7 @@ struct lease {
 
 struct lease_table {
 	struct list leases;
-	struct list *hash, *keys;
+	struct list *hash, *keys, *usages;
 	struct list returning; /* struct lease.returning_link */
 	size_t count;
 	uint64_t segments_out;   /* of all leases together, counted by itself: the pools must agree */
@@ -160,6 +170,9 @@ struct lease *lease_find_from(const struct lease_table *table, uint64_t id);
 /* Whether an id was given this boot. */
 bool lease_is_known_id(const struct lease_table *table, uint64_t id);
 uint64_t lease_get_given(const struct lease *lease); /* bytes, of the segments it still has */
+/* How many leases a user has, returning ones too, and how many bytes they still have. */
+void lease_get_usage(
+	const struct lease_table *table, uint32_t uid, uint64_t *ret_leases, uint64_t *ret_bytes);
 
 #define LEASE_OF(pos) CONTAINER_OF(pos, struct lease, link)
 

@@ -48,6 +48,23 @@ static void on_leased(struct pool_segment *segment, void *user)
 		hpzd->adopt_error = r;
 }
 
+/* What is kept is what a count says. */
+static void check_usage(const struct lease_table *table)
+{
+	LIST_FOR_EACH (pos, &table->leases) {
+		uint64_t leases = 0, bytes = 0, kept_leases, kept_bytes;
+		LIST_FOR_EACH (at, &table->leases) {
+			if (LEASE_OF(at)->uid != LEASE_OF(pos)->uid)
+				continue;
+			leases++;
+			bytes += lease_get_given(LEASE_OF(at));
+		}
+		lease_get_usage(table, LEASE_OF(pos)->uid, &kept_leases, &kept_bytes);
+		assert_int_equal(kept_leases, leases);
+		assert_int_equal(kept_bytes, bytes);
+	}
+}
+
 static void start_in(const char *where, struct hpzd *ret_hpzd)
 {
 	const struct config_pool config = {.name = "p", .line = 3, .page_size = STORE_PAGE};
@@ -62,6 +79,7 @@ static void start_in(const char *where, struct hpzd *ret_hpzd)
 	assert_int_equal(journal_open(where, BOOT_ID, on_record, ret_hpzd, NULL, &ret_hpzd->journal), 0);
 	assert_int_equal(pool_adopt_leased(ret_hpzd->pool, on_leased, ret_hpzd), 0);
 	assert_int_equal(lease_finish_adoption(&ret_hpzd->leases, ret_hpzd->journal), 0);
+	check_usage(&ret_hpzd->leases);
 }
 
 static void start(struct hpzd *ret_hpzd)
@@ -72,6 +90,7 @@ static void start(struct hpzd *ret_hpzd)
 /* As SIGKILL leaves it. */
 static void die(struct hpzd *hpzd)
 {
+	check_usage(&hpzd->leases);
 	lease_deinit_table(&hpzd->leases);
 	journal_close(hpzd->journal);
 	pool_close(hpzd->pool);
@@ -123,6 +142,54 @@ static void give_back(struct hpzd *hpzd, struct lease *lease, size_t index)
 
 	assert_int_equal(pool_set_state(segment, SEGMENT_DIRTY), 0);
 	lease_drop_segment(&hpzd->leases, lease, segment);
+}
+
+/* ---- what users have ---- */
+
+static void expect_usage(const struct hpzd *hpzd, uint32_t uid, uint64_t leases, uint64_t pages)
+{
+	uint64_t got_leases = 77, got_bytes = 77;
+	lease_get_usage(&hpzd->leases, uid, &got_leases, &got_bytes);
+	assert_int_equal(got_leases, leases);
+	assert_int_equal(got_bytes, pages * STORE_PAGE);
+}
+
+/* Users whose numbers share a place in the hash, too; nothing is kept of one who has nothing. */
+static void test_usage(void **state)
+{
+	struct lease mine = {.label = "a", .uid = 7}, other = {.label = "b", .uid = 7 + 256}, *rest = NULL;
+	struct hpzd hpzd;
+
+	put_clean(6, 4);
+	start(&hpzd);
+	expect_usage(&hpzd, 7, 0, 0);
+	struct lease *first = grant(&hpzd, &mine, 2, 4, 3), *second = grant(&hpzd, &mine, 1, 4, 4);
+	struct lease *third = grant(&hpzd, &other, 1, 4, 1);
+	uint64_t ids[] = {first->id, second->id, third->id};
+	lease_set_state(&hpzd.leases, first, HPZ_STATE_LEASED);
+	expect_usage(&hpzd, 7, 2, 10);
+	expect_usage(&hpzd, 7 + 256, 1, 1);
+	die(&hpzd);
+	start(&hpzd);
+	expect_usage(&hpzd, 7, 2, 10);
+	expect_usage(&hpzd, 7 + 256, 1, 1);
+	/* What is split off is still the same user's, until it is back. */
+	first = lease_find(&hpzd.leases, ids[0]);
+	assert_int_equal(lease_split(&hpzd.leases, first, 1, 2, 2 * STORE_PAGE, &rest), 0);
+	expect_usage(&hpzd, 7, 3, 9);
+	give_back(&hpzd, rest, 0);
+	expect_usage(&hpzd, 7, 3, 6);
+	lease_end(&hpzd.leases, rest);
+	expect_usage(&hpzd, 7, 2, 6);
+	for (size_t i = 0; i < ARRAY_SIZE(ids); i++) {
+		struct lease *lease = lease_find(&hpzd.leases, ids[i]);
+		give_back(&hpzd, lease, 0);
+		lease_end(&hpzd.leases, lease);
+	}
+	expect_usage(&hpzd, 7, 0, 0);
+	expect_usage(&hpzd, 7 + 256, 0, 0);
+	assert_true(list_is_empty(&hpzd.leases.usages[7]));
+	die(&hpzd);
 }
 
 /* ---- granting ---- */
@@ -1092,6 +1159,7 @@ static void test_split_without_records(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		TEST(test_usage),
 		TEST(test_grant),
 		TEST(test_grant_without_journal),
 		TEST(test_grant_of_what_vanished),
