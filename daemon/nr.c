@@ -207,17 +207,19 @@ void nr_owe(struct nr *nr, struct pool *pool, int64_t pages)
 		write_raise(nr->journal, pool);
 }
 
-void nr_owe_awaited(struct nr *nr, struct pool *pool)
+bool nr_owe_awaited(struct nr *nr, struct pool *pool)
 {
-	if (pool->raised_awaited == 0 || pool->waiting > 0 || pool->is_raising)
-		return;
+	if (pool->raised_awaited == 0 || pool->waiting > 0 || pool->is_raising ||
+		pool->plan.missing_pages > 0)
+		return false;
 	uint64_t held = pool_get_lengths(pool);
 	uint64_t lent = held - MIN(held, pool->target); /* it is beyond the target because of that */
 	uint64_t due = pool->raised_awaited - MIN(pool->raised_awaited, lent);
 	if (due == 0)
-		return;
+		return false;
 	pool->raised_awaited -= due;
 	nr_owe(nr, pool, (int64_t)due);
+	return true;
 }
 
 /* ---- what others do ---- */

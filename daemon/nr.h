@@ -38,8 +38,11 @@ int nr_change(struct nr *nr, struct pool *pool, int64_t pages);
  * lowers it by them as they come free. Never more than what is ours.
  */
 void nr_owe(struct nr *nr, struct pool *pool, int64_t pages);
-/* What was raised for somebody who waited, and who waits no more, is owed as his memory comes back. */
-void nr_owe_awaited(struct nr *nr, struct pool *pool);
+/*
+ * What was raised for somebody who waited, and who waits no more, is owed as his memory comes back and the
+ * pool lacks nothing; its plan is of now. True: some of it is.
+ */
+bool nr_owe_awaited(struct nr *nr, struct pool *pool);
 
 /*
  * Looks whether somebody else changed the number; pool->kernel has just been read. True: so it was, and what

@@ -924,9 +924,9 @@ static void look_at_pool(struct reconcile *reconcile, struct pool *pool)
 	if (pool->stranded > 0 && pool_take_back(pool) > 0)
 		want_tick(reconcile, RETRY_MS);
 	discard_unfit(reconcile, pool);
-	if (!reconcile->work.is_simulated)
-		nr_owe_awaited(&reconcile->nr, pool);
 	make_plan(reconcile, pool);
+	if (!reconcile->work.is_simulated && nr_owe_awaited(&reconcile->nr, pool))
+		reconcile_mark(reconcile);
 	look_at_orphans(reconcile, pool);
 	choose_wanted(pool);
 	if (!reconcile->has_leftovers) {

@@ -122,6 +122,14 @@ class Resized(KernelIsEmpty):
         pool = get_pool()
         self.assertEqual((pool["raised"], pool["give_back"], pool["total"]), (self.raised, 0, POOL_PAGES))
 
+    def test_raised_for_cells(self):
+        """Also for a lease of several parts, each of which lacks some."""
+        lease = hpzctl_json("lease", "--cell", f"{22 * PAGE}:0", "--cell", f"{22 * PAGE}:0", "--path", "--wait", "60")
+        self.assertEqual(lease["size"], 44 * PAGE)
+        hpzctl("release", lease["id"], "--wait")
+        self.wait_idle()
+        self.wait_lowered()
+
     def test_raised_for_who_died(self):
         """Nor does it stay when hpzd dies meanwhile, or the client does before it has its lease."""
         with Hold("--size", 44 * PAGE, "--segments", "--timeout", 60000, "--unbound") as hold:
