@@ -21,11 +21,11 @@
 #include <sys/utsname.h>
 #include <sys/vfs.h>
 
+#include "config.h"
 #include "hpz.h"
 #include "output.h"
 #include "qemu_args.h"
 #include "qemu_backends.h"
-#include "settings.h"
 #include "size.h"
 
 #define WRAPPER_NAME "hpz-qemu"
@@ -37,21 +37,8 @@
 #define WRAPPER_EXIT_NOT_EXECUTABLE 126
 #define WRAPPER_EXIT_NOT_FOUND      127
 
-enum wrapper_on_failure {
-	WRAPPER_FALLBACK,
-	WRAPPER_REFUSE,
-};
-
-struct wrapper_settings {
-	char socket[108];
-	char emulator[PATH_MAX];
-	unsigned on_failure; /* enum wrapper_on_failure */
-	uint64_t wait_ms;
-	bool is_for_ram;
-};
-
 struct wrapper {
-	struct wrapper_settings settings;
+	const struct config *config;
 	struct qemu_args args;
 	struct qemu_backends backends;
 	const char *label;
@@ -192,7 +179,7 @@ static int wrapper_find_emulator(const struct wrapper *wrapper, const char *own)
 	char name[NAME_MAX + 1];
 
 	if (!named || !*named)
-		named = wrapper->settings.emulator;
+		named = wrapper->config->qemu.emulator;
 	if (strchr(named, '/')) {
 		snprintf(wrapper_emulator, sizeof(wrapper_emulator), "%s", named);
 		if (wrapper_may_run(wrapper_emulator))
@@ -249,7 +236,7 @@ static struct wrapper_need wrapper_get_need(const struct wrapper *wrapper, const
 		if (backend->is_huge)
 			need.page_size =
 				backend->page_size ? backend->page_size : wrapper_get_default_page_size();
-		else if (!wrapper->settings.is_for_ram)
+		else if (!wrapper->config->qemu.is_for_ram)
 			need.left_alone = "it does not ask for huge pages";
 		break;
 	case QEMU_BACKEND_FILE:
@@ -266,7 +253,7 @@ static struct wrapper_need wrapper_get_need(const struct wrapper *wrapper, const
 static int wrapper_ask(struct hpz *hpz, const struct wrapper *wrapper, const struct qemu_backend *backend,
 	struct hpz_lease_request *request, struct hpz_lease **ret_lease)
 {
-	uint64_t mask = backend->node_mask;
+	uint64_t mask = backend->node_mask, wait_ns = wrapper->config->qemu.wait_ns;
 
 	if (backend->policy == QEMU_BACKEND_PREFERRED)
 		request->node_policy = HPZ_NODES_PREFERRED;
@@ -274,8 +261,8 @@ static int wrapper_ask(struct hpz *hpz, const struct wrapper *wrapper, const str
 	do {
 		request->node = mask ? __builtin_ctzll(mask) : HPZ_NODE_ANY;
 		mask &= mask - 1;
-		request->timeout_ms = mask ? 0 : (int64_t)wrapper->settings.wait_ms;
-		alarm(WRAPPER_LEASE_S + (unsigned)(wrapper->settings.wait_ms / 1000));
+		request->timeout_ms = mask ? 0 : (int64_t)(wait_ns / NS_PER_MS);
+		alarm(WRAPPER_LEASE_S + (unsigned)(wait_ns / NS_PER_S));
 		int error = hpz_lease(hpz, request, ret_lease);
 		alarm(0);
 		if (!error || !mask)
@@ -361,7 +348,7 @@ static bool wrapper_lease(struct hpz *hpz, const struct wrapper *wrapper, const 
 static struct hpz *wrapper_connect(const struct wrapper *wrapper)
 {
 	const char *named = getenv("HPZ_SOCKET");
-	const char *path = named && *named ? named : wrapper->settings.socket;
+	const char *path = named && *named ? named : wrapper->config->socket;
 	struct hpz *hpz = NULL;
 
 	alarm(WRAPPER_GREETING_S);
@@ -421,24 +408,19 @@ static void wrapper_open_standard_fds(void)
 	}
 }
 
-static void wrapper_read_settings(struct wrapper_settings *settings)
+/* A file that hpzd would refuse as a whole counts as none, and is told. */
+static const struct config *wrapper_read_config(void)
 {
-	static const char *const failures[] = {
-		[WRAPPER_FALLBACK] = "fallback", [WRAPPER_REFUSE] = "refuse", [WRAPPER_REFUSE + 1] = NULL};
-	const struct settings_row rows[] = {
-		{"hpzd", "socket", SETTINGS_TEXT, settings->socket, sizeof(settings->socket), NULL},
-		{"qemu", "emulator", SETTINGS_TEXT, settings->emulator, sizeof(settings->emulator), NULL},
-		{"qemu", "on_failure", SETTINGS_CHOICE, &settings->on_failure, 0, failures},
-		{"qemu", "wait", SETTINGS_TIME, &settings->wait_ms, 0, NULL},
-		{"qemu", "ram", SETTINGS_BOOL, &settings->is_for_ram, 0, NULL},
-	};
-	char problem[SETTINGS_PROBLEM];
+	static struct config config; /* some hundred KiB */
+	const char *named = getenv("HPZ_CONFIG");
+	char error[512];
 
-	strcpy(settings->socket, HPZ_DEFAULT_SOCKET);
-	strcpy(settings->emulator, "auto");
-	settings_read(settings_get_path(), rows, ARRAY_SIZE(rows), problem);
-	if (*problem)
-		wrapper_say("%s", problem);
+	if (config_read(named && *named ? named : CONFIG_DEFAULT_PATH, true, &config, error, sizeof(error)) <
+		0) {
+		wrapper_say("%s; the defaults count", error);
+		config_read("", true, &config, error, sizeof(error));
+	}
+	return &config;
 }
 
 static void wrapper_print_help(void)
@@ -478,13 +460,13 @@ int main(int argc, char **argv)
 	wrapper_open_standard_fds();
 	sigaction(SIGALRM, NULL, &wrapper_old_action);
 	sigprocmask(SIG_SETMASK, NULL, &wrapper_old_mask);
-	wrapper_read_settings(&wrapper.settings);
+	wrapper.config = wrapper_read_config();
 	int status = wrapper_find_emulator(&wrapper, argv[0]);
 	if (status)
 		return status;
 	argv[0] = wrapper_emulator;
 	wrapper_argv = argv;
-	wrapper_refuses = wrapper.settings.on_failure == WRAPPER_REFUSE;
+	wrapper_refuses = wrapper.config->qemu.on_failure == CONFIG_FAILURE_REFUSE;
 	bool is_read = qemu_backends_read(argv, &wrapper.backends);
 	if (is_read && wrapper.backends.count == 0)
 		return wrapper_become();

@@ -110,7 +110,7 @@ class Emulator(WrapperTest):
                 (f"memory-backend-memfd,id=m,size={CELL_MIB}M", "memory-backend=m", "does not ask for huge pages"),
                 (f"memory-backend-file,id=m,size={CELL_MIB}M,mem-path={file}", "memory-backend=m", "no directory of a hugetlbfs"),
                 (f"memory-backend-file,id=m,size={CELL_MIB}M,mem-path={self.directory}", "memory-backend=m", "no directory"),
-                (f"memory-backend-memfd,id=m,size=1G,hugetlb=on,hugetlbsize=16M", "memory-backend=m", "no 1 GiB from hpzd"),
+                ("memory-backend-memfd,id=m,size=1G,hugetlb=on,hugetlbsize=16M", "memory-backend=m", "no 1 GiB from hpzd"),
                 (make_memfd("m", CELL_MIB), "q35", "neither the machine's")):
             words = ["-object", backend, "-machine", use]
             done = self.run_wrapper(*words)
@@ -199,11 +199,11 @@ class Emulator(WrapperTest):
             self.assertEqual((done.returncode, bad in done.stderr), (NOT_EXECUTABLE, True))
 
     def test_bad_config(self):
-        """The defaults count, and it is said."""
+        """The defaults count, that of the socket, too, and it is said."""
         words = ["-object", make_memfd("pc.ram", CELL_MIB), "-machine", "memory-backend=pc.ram"]
-        done = self.run_wrapper(*words, config=["on_failure = perhaps"])
+        done = self.run_wrapper(*words, config=["on_failure = perhaps"], environment={"HPZ_SOCKET": str(self.service.socket)})
         self.assertIn("/proc/self/fd/", self.get_words(done)[1])
-        self.assertIn("hpzd.conf:4: ", done.stderr)
+        self.assertIn("hpzd.conf:4: on_failure = perhaps", done.stderr)
 
     def test_own_words(self):
         self.assertIn("hpz-qemu-system-ARCH", self.run_wrapper("--hpz-help").stdout)
