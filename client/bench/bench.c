@@ -10,6 +10,7 @@ static const struct {
 	{"lease", bench_lease},
 	{"proof", bench_proof},
 	{"recycle", bench_recycle},
+	{"vm", bench_vm},
 };
 
 static int bench_compare(const void *a, const void *b)
@@ -41,6 +42,6 @@ int cmd_bench(struct hpzctl *ctl, int argc, char **argv)
 		return bench_proof(ctl, argc, argv);
 	if (argc > 0)
 		return hpzctl_fail_usage(
-			ctl, "there is no benchmark '%s', only: clear, lease, proof, recycle", argv[0]);
+			ctl, "there is no benchmark '%s', only: clear, lease, proof, recycle, vm", argv[0]);
 	return hpzctl_fail_usage(ctl, "which? As in: hpzctl bench proof");
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* bench.h - what the benchmarks of hpzctl share. They measure parts of hpzd by themselves; recycle needs one
- * that runs, lease starts its own. */
+/* bench.h - what the benchmarks of hpzctl share. They measure parts of hpzd by themselves; recycle and vm
+ * need one that runs, lease starts its own. */
 #ifndef HPZ_BENCH_H
 #define HPZ_BENCH_H
 
@@ -20,5 +20,6 @@ int bench_clear(struct hpzctl *ctl, int argc, char **argv);
 int bench_lease(struct hpzctl *ctl, int argc, char **argv);
 int bench_recycle(struct hpzctl *ctl, int argc, char **argv);
 int bench_proof(struct hpzctl *ctl, int argc, char **argv);
+int bench_vm(struct hpzctl *ctl, int argc, char **argv);
 
 #endif

@@ -215,10 +215,11 @@ int bench_pages_take(const struct host *host, int32_t node, uint64_t page_size, 
 		.node = node,
 		.page_size = page_size,
 		.pages = count,
-		.bytes = count * page_size,
-		.segment_bytes = MAX(BENCH_SEGMENT_BYTES, page_size)};
-	int r = bench_pages_raise(&pages);
+		.bytes = count * page_size};
 
+	/* All of them as large, and a power of two. */
+	pages.segment_bytes = MIN(MAX(BENCH_SEGMENT_BYTES, page_size), pages.bytes & -pages.bytes);
+	int r = bench_pages_raise(&pages);
 	if (r == 0)
 		r = bench_pages_make(&pages);
 	if (r < 0) {

@@ -20,7 +20,8 @@ struct bench_pages {
 	char *start; /* the mapping of them all, one after the other */
 	void *reserved;
 };
-#define BENCH_SEGMENT_BYTES ((uint64_t)256 << 20) /* or one page, if that is more */
+#define BENCH_SEGMENT_BYTES                                                                                  \
+	((uint64_t)256 << 20) /* or one page, if that is more; or what goes into the bytes */
 
 /*
  * Takes `pages` of a node, all allocated, mapped and touched: warm. 0, -ENOSPC (there are fewer, and the

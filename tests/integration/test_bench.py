@@ -158,5 +158,64 @@ class BenchLease(HpzTest):
             wait_until("its hpzd's have ended", lambda: not self.find_daemons())
 
 
+class BenchVm(HpzTest):
+    """Real QEMUs with hardly any memory: how they are counted, not how soon they are there."""
+
+    def setUp(self):
+        super().setUp()
+        before = get_nr()
+        self.addCleanup(lambda: self.assertEqual(get_nr(), before))
+
+    def test_json(self):
+        granted = hpzctl_json("status")["leases_granted"]
+        done = hpzctl("bench", "vm", "--size", "16M", "--rounds", 2, "--libvirt", "hpz+none:///x", "--json", check=False)
+        self.assertEqual(done.returncode, LATER, done.stderr)
+        self.assertIn("--rounds 5 at least", done.stderr)
+        got = json.loads(done.stdout)
+        self.assertEqual(set(got), {"schema", "size", "page_size", "prealloc_threads", "prealloc_ms", "hpz_ms", "tiny_vm_ms", "ratio",
+                                    "over_tiny", "rounds", "spread", "complete", "libvirt", "libvirt_reason"})
+        self.assertEqual((got["schema"], got["size"], got["page_size"], got["rounds"], got["complete"], got["libvirt"]),
+                         ("hpz-bench-vm-1", 16 << 20, 2 << 20, 2, False, None))
+        self.assertNotEqual(got["libvirt_reason"], "")
+        self.assertEqual(got["prealloc_threads"], len(os.sched_getaffinity(0)))
+        for key in "prealloc_ms", "hpz_ms", "tiny_vm_ms", "ratio", "over_tiny":
+            self.assertGreater(got[key], 0, key)
+        # One that does not count, and two.
+        self.assertEqual(hpzctl_json("status")["leases_granted"], granted + 3)
+
+    def test_table(self):
+        done = hpzctl("bench", "vm", "--size", "16M", "--rounds", 1, "--libvirt", "no", check=False)
+        self.assertEqual(done.returncode, LATER, done.stderr)
+        for word in "START", "prealloc", "hpzctl run", "tiny", "times as fast", "not measured through libvirt: --libvirt no":
+            self.assertIn(word, done.stdout)
+
+    def test_no_clean_segment(self):
+        """A figure of memory that was zeroed meanwhile would be none of hpz's."""
+        done = hpzctl("bench", "vm", "--size", "18M", "--rounds", 5, "--libvirt", "no", "--json", check=False)
+        self.assertEqual(done.returncode, LATER, done.stderr)
+        self.assertIn("no clean segment", done.stderr)
+        self.assertIs(json.loads(done.stdout)["complete"], False)
+
+    def test_failures(self):
+        for arguments in (["--rounds", "0"], ["--rounds", "1001"], ["--size", "3M"], ["--node", "any"], ["what"]):
+            self.assertEqual(hpzctl("bench", "vm", *arguments, check=False).returncode, 2, arguments)
+        for qemu, said in ("/nonexistent", "/nonexistent"), ("qemu-system-none", "qemu-system-none"), ("/bin/false", "said: nothing"):
+            done = hpzctl("bench", "vm", "--size", "16M", "--qemu", qemu, check=False)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(said, done.stderr)
+        done = hpzctl("bench", "vm", "--size", "900000G", check=False)
+        self.assertEqual(done.returncode, LATER, done.stderr)
+
+    def test_signal(self):
+        for number in signal.SIGTERM, signal.SIGINT:
+            with running([f"{get_build_directory()}/client/hpzctl", "bench", "vm", "--size", "16M", "--rounds", "900"],
+                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as bench:
+                wait_until("a guest has a lease", lambda: [lease for lease in hpzctl_json("status")["leases"]
+                                                           if lease["label"] == "bench vm"] or bench.poll() is not None)
+                bench.send_signal(number)
+                self.assertEqual(bench.wait(120), -number)
+            self.wait_clean()
+
+
 if __name__ == "__main__":
-    main("--2m", "16", "--stock", "2M*rest")
+    main("--2m", "24", "--stock", "16M*1 2M*rest")
