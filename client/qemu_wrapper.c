@@ -8,7 +8,7 @@
  * A guest that would start without hpz starts with it. So there is always a command line to become,
  * wrapper_argv: the one we were called with, then the one with what has been leased so far. When time is over
  * a signal's handler becomes it, wherever the library is waiting; its socket closes, and with it ends what it
- * had only asked for.
+ * had only asked for. (A lease that came in that very moment ends with QEMU, unused.)
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -52,7 +52,7 @@ struct wrapper_need {
 
 /* For the handler. */
 static char wrapper_emulator[PATH_MAX];
-static char **volatile wrapper_argv;
+static char **_Atomic wrapper_argv;
 static volatile bool wrapper_refuses;
 static struct sigaction wrapper_old_action;
 static sigset_t wrapper_old_mask;
