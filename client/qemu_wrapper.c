@@ -303,7 +303,7 @@ static bool wrapper_replace_word(const struct qemu_backend *backend, const char 
 static bool wrapper_use(struct hpz *hpz, const struct qemu_backend *backend, struct hpz_lease *lease)
 {
 	struct hpz_segment segment = {.struct_size = sizeof(segment)};
-	char path[48], size[SIZE_TEXT];
+	char path[48], size[SIZE_TEXT], zeroed_size[SIZE_TEXT];
 
 	hpz_lease_get_segment(lease, 0, &segment);
 	int fd = wrapper_take_fd(lease);
@@ -312,8 +312,11 @@ static bool wrapper_use(struct hpz *hpz, const struct qemu_backend *backend, str
 	bool keeps_nodes = segment.node < 64 && (backend->node_mask >> segment.node & 1);
 	bool done = fd >= 0 && wrapper_replace_word(backend, path, keeps_nodes);
 	if (done) {
-		wrapper_say("%s: %s, zero already, lease %" PRIu64, backend->id,
-			size_format(hpz_lease_get_size(lease), size), hpz_lease_get_id(lease));
+		uint64_t zeroed = hpz_lease_get_zeroed(lease);
+		wrapper_say("%s: %s on lease %" PRIu64 "%s%s", backend->id,
+			size_format(hpz_lease_get_size(lease), size), hpz_lease_get_id(lease),
+			zeroed ? ", of which had to be zeroed first: " : "",
+			zeroed ? size_format(zeroed, zeroed_size) : "");
 	} else {
 		wrapper_say("%s: no descriptor or no memory of our own", backend->id);
 		close_fd(fd);
