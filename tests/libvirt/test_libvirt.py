@@ -1,0 +1,363 @@
+#!/usr/bin/env python3
+"""Real domains of a real libvirtd on pooled memory: from start to end, and what can go wrong meanwhile."""
+import os
+import shutil
+import sys
+import unittest
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "lib"))
+from hpztest import host  # noqa: E402
+from hpztest.case import HpzTest, PageEater, main  # noqa: E402
+from hpztest.client import Hold, get_leases, get_pool, wait_until  # noqa: E402
+from hpztest.service import get_build_directory  # noqa: E402
+from hpztest.virt import USER_ID, Libvirtd, Memory, NoLibvirtd, VirtError, get_mapped  # noqa: E402
+
+MIB = host.MIB
+SMALL_MIB = 16  # a domain that is never let run
+NAMESPACE = "xmlns:hpz='https://hpz.dev/domain/1'"
+REFUSE = f"<hpz:memory {NAMESPACE} on-failure='refuse'/>"
+NO_POOL = f"<hpz:memory {NAMESPACE} pool='no'/>"
+MANY = 20
+_libvirtds = {}
+
+
+def get_hook(log):
+    """The hook as it is installed, but with the configuration of the hpzd under test; what it says is kept."""
+    return (f"#!/bin/bash\nexport HPZ_CONFIG={os.environ['HPZ_CONFIG']}\n"
+            f"{get_build_directory()}/client/hpz-libvirt-hook \"$@\" 2> >(exec tee -a {log} >&2)\n")
+
+
+def get_libvirtd(name="main"):
+    """One for all tests; another for what moves."""
+    if name not in _libvirtds:
+        directory = Path(os.environ["HPZ_RUN_DIR"], "virt")
+        libvirtd = Libvirtd(directory, name, os.environ["HPZ_MOUNT_2M"], get_hook(directory / name / "hook.log"))
+        unittest.addModuleCleanup(libvirtd.end)
+        _libvirtds[name] = libvirtd.start()
+    return _libvirtds[name]
+
+
+class VirtTest(HpzTest):
+    def setUp(self):
+        super().setUp()
+        try:
+            self.libvirtd = get_libvirtd()
+        except NoLibvirtd as reason:
+            self.skipTest(str(reason))
+        self.addCleanup(self.libvirtd.remove_domains)
+        self.pages = host.PagePool(2 * MIB)
+        self.before = get_pool()["clean"], self.pages.get_free()
+
+    def define(self, name, memory_mib=SMALL_MIB, **settings):
+        return self.libvirtd.define(name, memory_mib=memory_mib, **settings)
+
+    def define_guest(self, name, **settings):
+        """One that boots."""
+        return self.libvirtd.define(name, **settings)
+
+    def get_memory(self, domain):
+        return Memory(self.libvirtd.mount, domain.get_lease()["id"])
+
+    def check_pooled(self, domain, uid=0):
+        """QEMU has mapped the files of its lease, and nothing else of huge pages; the lease."""
+        lease = domain.get_lease()
+        self.assertIsNotNone(lease, f"{domain.name} has no lease: {get_leases()}")
+        self.assertEqual((lease["size"], lease["uid"]), (domain.get_size(), uid), lease)
+        self.assertEqual(get_mapped(domain.get_pid()), set(self.get_memory(domain).get_inodes()), "QEMU's memory is not the pool's")
+        return lease
+
+    def check_said(self, domain, word):
+        """What is written into the pool's files is what the guest reads."""
+        memory = self.get_memory(domain)
+        for index, slot in enumerate(domain.get_slots()):
+            domain.write(memory, index, f"say {word} {index}")
+            domain.wait_line(f"at={slot:#x} heard={word} {index}")
+
+    def check_as_before(self):
+        """Nothing leased, everything clean, no page more or less in use."""
+        wait_until("no lease is left", lambda: get_leases() == [])
+        self.assertEqual((self.wait_clean()["clean"], self.pages.get_free()), self.before)
+
+
+class Life(VirtTest):
+    def check_life(self, domain):
+        domain.start()
+        lease = self.check_pooled(domain)
+        self.assertEqual(self.pages.get_free(), self.before[1], "pages of the kernel's were taken")
+        self.check_closed(domain)
+        domain.wait_line("HPZ-GUEST up=")
+        self.check_said(domain, domain.uuid)
+        memory = self.get_memory(domain)
+        self.assertEqual(memory.get_blocks(), [cell * MIB // 512 for cell in domain.cells])
+        domain.write(memory, 0, "off")
+        domain.wait_state("shut off")
+        self.wait_ended(lease["id"])
+        self.check_as_before()
+        self.assertFalse(domain.is_tainted())
+
+    def check_closed(self, domain):
+        """No other QEMU of the same user can open the memory of this one."""
+        for file in self.get_memory(domain).files:
+            found = file.stat()
+            self.assertEqual((found.st_uid, found.st_mode & 0o777), (0, 0), file)
+        self.assertEqual([str(file) for file in self.libvirtd.backing.rglob("*") if file.is_file()], [])
+
+    def test_one_cell(self):
+        self.check_life(self.define_guest("one"))
+
+    def test_two_cells(self):
+        self.check_life(self.define_guest("two", cells=(64, 64)))
+
+    def test_save_and_restore(self):
+        """The memory is given back while the domain is a file, and the guest goes on where it was, on other memory."""
+        domain = self.define_guest("saved")
+        domain.start()
+        domain.wait_line("HPZ-GUEST up=")
+        self.check_said(domain, "before")
+        file = self.libvirtd.directory / "saved"
+        self.addCleanup(file.unlink, missing_ok=True)
+        domain.virsh("save", file)
+        self.check_as_before()
+        self.libvirtd.virsh("restore", file)
+        self.check_pooled(domain)
+        self.check_said(domain, "after")
+        domain.destroy()
+        self.check_as_before()
+
+    def test_migration(self):
+        """To another libvirtd; both here, so the domain is there twice for a moment, with two leases."""
+        other = get_libvirtd("other")
+        self.addCleanup(other.remove_domains)
+        domain = self.define_guest("moving")
+        domain.start()
+        domain.wait_line("HPZ-GUEST up=")
+        first = self.check_pooled(domain)
+        domain.virsh("migrate", "--live", "--persistent", "--undefinesource", "--desturi", other.uri, "--migrateuri",
+                     f"unix://{self.libvirtd.directory}/guest/moving")
+        self.wait_ended(first["id"])
+        domain.libvirtd = other
+        second = self.check_pooled(domain)
+        self.assertNotEqual(second["id"], first["id"])
+        self.check_said(domain, "arrived")
+        domain.destroy()
+        self.check_as_before()
+
+    def test_dimm(self):
+        """A memory device of the XML is a file of the lease, too."""
+        domain = self.define("dimm", cells=(SMALL_MIB,), dimms=(SMALL_MIB, SMALL_MIB))
+        domain.start("--paused")
+        self.check_pooled(domain)
+        self.assertEqual(len(self.get_memory(domain).files), 3)
+        domain.destroy()
+        self.check_as_before()
+
+    def test_discard(self):
+        """QEMU punches everything out at its end: pages that are hpzd's, and filled again."""
+        domain = self.define("discard", backing="discard")
+        domain.start("--paused")
+        self.check_pooled(domain)
+        domain.destroy("--graceful")
+        self.check_as_before()
+
+    def test_not_asked(self):
+        """Domains that do not want pooled memory, or cannot have it, start as ever."""
+        for settings in ({"backing": "none"}, {"backing": "private"}, {"metadata": NO_POOL}):
+            domain = self.define("plain", **settings)
+            domain.start("--paused")
+            self.assertEqual(get_leases(), [], settings)
+            domain.destroy()
+            domain.undefine()
+        self.check_as_before()
+
+
+class Wrapper(VirtTest):
+    """Domains of huge pages, by hpz-qemu in the place of QEMU."""
+
+    def make_emulator(self):
+        """As it is installed, but where QEMU's user can run it, and with our configuration, which libvirt does not pass on."""
+        directory = self.libvirtd.directory / "guest"
+        for file in (get_build_directory() / "client/hpz-qemu", get_build_directory() / "lib/libhpz.so.0"):
+            shutil.copy(file, directory)
+        emulator = directory / "emulator"
+        emulator.write_text(f"#!/bin/sh\nexport HPZ_CONFIG={self.service.config} LD_LIBRARY_PATH={directory}\n"
+                            f"exec {directory}/hpz-qemu \"$@\"\n")
+        emulator.chmod(0o755)
+        return emulator
+
+    def test_boot(self):
+        domain = self.define_guest("huge", backing="hugepages", emulator=self.make_emulator())
+        domain.start()
+        self.check_pooled(domain, USER_ID)
+        domain.wait_line("HPZ-GUEST up=")
+        self.check_said(domain, "huge")
+        domain.destroy()
+        self.check_as_before()
+        self.assertFalse(domain.is_tainted())
+
+    def test_memfd(self):
+        domain = self.define("memfd", backing="memfd", emulator=self.make_emulator())
+        domain.start("--paused")
+        self.check_pooled(domain, USER_ID)
+        domain.destroy()
+        self.check_as_before()
+
+
+class Many(VirtTest):
+    def test_in_a_row(self):
+        domain = self.define("again")
+        seen = set()
+        for _ in range(MANY):
+            domain.start("--paused")
+            lease = self.check_pooled(domain)
+            self.assertNotIn(lease["id"], seen)
+            seen.add(lease["id"])
+            domain.destroy()
+        self.check_as_before()
+
+    def test_at_once(self):
+        domains = [self.define(f"many{index}") for index in range(MANY)]
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(lambda domain: domain.start("--paused"), domains))
+            self.assertEqual(len({self.check_pooled(domain)["id"] for domain in domains}), MANY)
+            self.assertEqual(len(get_leases()), MANY)
+            list(threads.map(lambda domain: domain.destroy(), domains))
+        self.check_as_before()
+
+    def test_names(self):
+        """Whatever a name is made of, the lease has it, and no file lies outside of its directory."""
+        names = ["a b", "-rf", "..", "$(touch /x)", "\"quoted' & <more>", "n\u00e4me \U0001f600", "x" * 200, "a\\b", "%s%n", "#1;2|3"]
+        outside, seen = set(os.listdir(self.libvirtd.mount)), []
+        for name in names:
+            try:
+                domain = self.define(name)
+            except VirtError:
+                continue  # libvirt has rules of its own
+            seen.append(name)
+            domain.start("--paused")
+            lease = max(get_leases(), key=lambda lease: lease["id"])
+            self.assertEqual(get_mapped(domain.get_pid()), set(Memory(self.libvirtd.mount, lease["id"]).get_inodes()), name)
+            self.assertTrue(name.startswith(lease["label"]) if len(name) > 120 else lease["label"] == name, (name, lease))
+            domain.destroy()
+            domain.undefine()
+        self.assertGreater(len(seen), len(names) // 2, seen)
+        self.assertEqual(set(os.listdir(self.libvirtd.mount)), outside)
+        self.check_as_before()
+
+
+class Deaths(VirtTest):
+    def test_qemu_is_killed(self):
+        domain = self.define("killed")
+        domain.start("--paused")
+        self.check_pooled(domain)
+        os.kill(domain.get_pid(), 9)
+        domain.wait_state("shut off")
+        self.check_as_before()
+
+    def test_libvirtd_is_killed(self):
+        """The domain lives on, and so does its lease; a restarted libvirtd, whose hook is told so, ends it with the domain."""
+        domain = self.define("orphan")
+        domain.start("--paused")
+        lease = self.check_pooled(domain)
+        self.libvirtd.kill()
+        self.addCleanup(self.restart_libvirtd)
+        self.libvirtd.start()
+        wait_until("it is known again", lambda: domain.get_state() == "paused")
+        self.assertEqual(self.check_pooled(domain)["id"], lease["id"])
+        domain.destroy()
+        self.check_as_before()
+
+    def restart_libvirtd(self):
+        if self.libvirtd.daemon.poll() is not None:
+            self.libvirtd.start()
+
+    def test_domain_dies_without_libvirtd(self):
+        """No hook is ever called for its end."""
+        domain = self.define("unseen")
+        domain.start("--paused")
+        lease = self.check_pooled(domain)
+        pid = domain.get_pid()
+        self.libvirtd.kill()
+        self.addCleanup(self.restart_libvirtd)
+        os.kill(pid, 9)
+        self.wait_ended(lease["id"], 120)
+        self.libvirtd.start()
+        self.check_as_before()
+
+    def test_hpzd_is_killed(self):
+        """Under a domain that runs, and away when it ends."""
+        domain = self.define("steady")
+        domain.start("--paused")
+        lease = self.check_pooled(domain)
+        self.service.kill()
+        self.service.start()
+        self.assertEqual(self.check_pooled(domain)["id"], lease["id"])
+        self.service.kill()
+        domain.destroy()
+        self.service.start()
+        self.wait_ended(lease["id"], 120)
+        self.check_as_before()
+
+
+class Failure(VirtTest):
+    """hpzd is mute, dead, or has nothing: what may fall back starts, what may not does not, and says why."""
+
+    def check_refused(self, domain):
+        done = domain.start("--paused", check=False)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("hpz", done.stderr)
+        self.assertEqual(domain.get_state(), "shut off")
+        return done.stderr
+
+    def check_ordinary(self, domain):
+        """No huge pages, and what was mounted for the start is gone."""
+        domain.start("--paused")
+        self.assertEqual(domain.get_state(), "paused")
+        self.assertEqual(get_mapped(domain.get_pid()), set(), self.libvirtd.get_hook_log())
+        self.assertNotIn(f"{self.libvirtd.backing}/", self.libvirtd.run_inside("cat", "/proc/self/mountinfo").stdout)
+
+    def test_mute(self):
+        fallback, refuse = self.define("fallback"), self.define("refuse", metadata=REFUSE)
+        pid = self.service.get_pid()
+        os.kill(pid, 19)
+        try:
+            self.check_refused(refuse)
+            self.check_ordinary(fallback)
+            fallback.destroy()
+        finally:
+            os.kill(pid, 18)
+        self.check_as_before()
+
+    def test_dead(self):
+        """The hook takes a clean segment itself; hpzd finds it at its next start, and gets it back."""
+        fallback, refuse = self.define("fallback"), self.define("refuse", metadata=REFUSE)
+        self.service.kill()
+        for domain in (fallback, refuse):
+            domain.start("--paused")
+            mapped = get_mapped(domain.get_pid())
+            leased = {file.stat().st_ino for file in Path(self.libvirtd.mount).glob("hpz/1/node0/leased/*")}
+            self.assertTrue(mapped and mapped <= leased, (mapped, leased))
+        self.service.start()
+        self.assertEqual(len(get_leases()), 2)
+        fallback.destroy()
+        refuse.destroy()
+        wait_until("they are back", lambda: get_leases() == [], 120)
+        self.check_as_before()
+
+    def test_empty(self):
+        """Nothing in stock, and no page left in the kernel: ordinary memory."""
+        pool = get_pool()
+        fallback, refuse = self.define("fallback"), self.define("refuse", metadata=REFUSE)
+        with Hold("--size", pool["clean"] * 2 * MIB, "--segments"), PageEater(self.pages.get_free()):
+            self.assertEqual(get_pool()["clean"], 0)
+            self.check_refused(refuse)
+            self.check_ordinary(fallback)
+            fallback.destroy()
+        self.check_as_before()
+
+
+if __name__ == "__main__":
+    # hpz-qemu runs as QEMU's user, and leases as such.
+    main("--2m", "512", "--stock", "128M*3 64M*2 16M*20 2M*rest", "--config-line", f"hpzd.socket_group={USER_ID}",
+         "--config-line", f"access libvirt.users={USER_ID}", "--config-line", "access libvirt.allow=lease")
