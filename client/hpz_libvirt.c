@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* hpz_libvirt.c - the command line of hpz-libvirt: the watcher. */
+/* hpz_libvirt.c - the command line of hpz-libvirt: the watcher, and what hpzctl domain becomes. */
 #include <getopt.h>
 
+#include "domain.h"
 #include "hpz.h"
 #include "virt.h"
 #include "watcher.h"
@@ -18,6 +19,7 @@ static const char help[] =
 	"    --socket PATH                  where hpzd listens (default $HPZ_SOCKET or " HPZ_DEFAULT_SOCKET
 	")\n"
 	"    --grace S                      seconds between the two looks that must agree (default 10)\n"
+	"  hpz-libvirt domain ...           what hpzctl domain does\n"
 	"  hpz-libvirt --version\n"
 	"  hpz-libvirt --help\n"
 	"\n"
@@ -47,6 +49,8 @@ int main(int argc, char **argv)
 	};
 	struct watcher_options watcher = {.uri = VIRT_DEFAULT_URI, .grace_ms = HPZ_LIBVIRT_GRACE_MS};
 
+	if (argc > 1 && strcmp(argv[1], "domain") == 0)
+		return domain_main(argc - 2, argv + 2);
 	for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
 		switch (option) {
 		case 'c':

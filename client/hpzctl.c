@@ -33,6 +33,8 @@ static const struct hpzctl_verb verbs[] = {
 		"Show what the VM starts of a trace would have got from pools and stock as these."},
 	{"check", cmd_check, "",
 		"Compare hpzd's books with disk, journal and kernel; exit 1 if they differ."},
+	{"domain", cmd_domain, "VERB",
+		"libvirt's domains: list, check, enable, attach-memory; see its --help."},
 	{"run", cmd_run, "[--] COMMAND [ARGUMENT...]",
 		"Run a command on leased memory: QEMU as it is, others with {hpz} or $HPZ_FD."},
 };

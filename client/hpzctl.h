@@ -53,6 +53,7 @@ int cmd_resize(struct hpzctl *ctl, int argc, char **argv);
 int cmd_set(struct hpzctl *ctl, int argc, char **argv);
 int cmd_verify(struct hpzctl *ctl, int argc, char **argv);
 int cmd_bench(struct hpzctl *ctl, int argc, char **argv);
+int cmd_domain(struct hpzctl *ctl, int argc, char **argv);
 int cmd_run(struct hpzctl *ctl, int argc, char **argv);
 
 /* "hpzctl: ..." on stderr. */
