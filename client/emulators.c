@@ -32,56 +32,10 @@ bool emulators_has_uuid(const char *words, size_t length, const char *uuid)
 	return false;
 }
 
-/* libvirt writes -object as JSON, or as keys and values for an older QEMU. */
-static const char *emulators_get_path(const char *word, size_t *ret_length)
-{
-	static const struct {
-		const char *begin, *end;
-	} forms[] = {{"\"mem-path\":\"", "\""}, {"mem-path=", ","}};
-
-	for (size_t i = 0; i < ARRAY_SIZE(forms); i++) {
-		const char *at = strstr(word, forms[i].begin);
-		if (!at)
-			continue;
-		at += strlen(forms[i].begin);
-		*ret_length = strcspn(at, forms[i].end);
-		/* What is escaped is no path that libvirt chose: it makes them of letters, digits and dashes.
-		 */
-		if (memchr(at, '\\', *ret_length) ||
-			(forms[i].end[0] == ',' && at[*ret_length] == ',' && at[*ret_length + 1] == ','))
-			return NULL;
-		return at;
-	}
-	return NULL;
-}
-
-bool emulators_get_directory(
-	const char *words, size_t length, const char *alias, char *ret_path, size_t capacity)
-{
-	const char *end = words + length;
-
-	if (length == 0 || words[length - 1])
-		return false;
-	for (const char *at = words; at; at = emulators_get_next(at, end)) {
-		size_t path_length = 0;
-		const char *path = emulators_get_path(at, &path_length);
-		const char *slash = path ? memrchr(path, '/', path_length) : NULL;
-		size_t name_length = slash ? path_length - (size_t)(slash + 1 - path) : 0;
-		if (!slash || slash == path || path[0] != '/' || name_length == 0)
-			continue;
-		if (alias && (strlen(alias) != name_length || strncmp(alias, slash + 1, name_length) != 0))
-			continue;
-		if ((size_t)(slash - path) >= capacity)
-			return false;
-		snprintf(ret_path, capacity, "%.*s", (int)(slash - path), path);
-		return true;
-	}
-	return false;
-}
-
 /* ---- /proc ---- */
 
-int emulators_read(pid_t pid, char **ret_words, size_t *ret_length)
+/* *ret_words is the caller's. 0 or negative errno. */
+static int emulators_read(pid_t pid, char **ret_words, size_t *ret_length)
 {
 	_cleanup_fd_ int fd = -1;
 	_cleanup_free_ char *words = NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* test_emulators.c - a domain's process by its command line, and where its memory lies. */
+/* test_emulators.c - a domain's process by its command line. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,40 +33,6 @@ static void test_uuid(void **state)
 	assert_false(emulators_has_uuid("-uuid\0" UUID, sizeof("-uuid\0" UUID) - 1, UUID));
 }
 
-static void expect_directory(const char *words, size_t length, const char *alias, const char *expected)
-{
-	char path[64] = "none";
-
-	assert_int_equal(emulators_get_directory(words, length, alias, path, sizeof(path)), expected != NULL);
-	assert_string_equal(path, expected ? expected : "none");
-}
-#define EXPECT_DIRECTORY(words, alias, expected) expect_directory(words, sizeof(words), alias, expected)
-
-static void test_directory(void **state)
-{
-	static const char json[] =
-		"qemu\0-object\0{\"qom-type\":\"memory-backend-file\",\"id\":\"pc.ram\",\"mem-path\":"
-		"\"/hp/libvirt/qemu/1-vm/pc.ram\",\"share\":true}";
-	static const char keys[] =
-		"qemu\0-object\0memory-backend-file,id=x,mem-path=/hp/1-vm/ram-node0,size=1";
-
-	EXPECT_DIRECTORY(json, "pc.ram", "/hp/libvirt/qemu/1-vm");
-	EXPECT_DIRECTORY(json, NULL, "/hp/libvirt/qemu/1-vm");
-	EXPECT_DIRECTORY(json, "pc.ra", NULL);
-	EXPECT_DIRECTORY(json, "ram-node0", NULL);
-	EXPECT_DIRECTORY(keys, "ram-node0", "/hp/1-vm");
-	EXPECT_DIRECTORY("q\0mem-path=/hp", NULL, NULL);
-	EXPECT_DIRECTORY("q\0mem-path=/hp/", NULL, NULL);
-	EXPECT_DIRECTORY("q\0mem-path=hp/x", NULL, NULL);
-	EXPECT_DIRECTORY("q\0mem-path=", NULL, NULL);
-	EXPECT_DIRECTORY("q\0mem-path=/a,,b/x", NULL, NULL);
-	EXPECT_DIRECTORY("q\0{\"mem-path\":\"/a\\\"b/x\"}", NULL, NULL);
-	EXPECT_DIRECTORY(
-		"q\0mem-path=/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa/x", NULL, NULL);
-	EXPECT_DIRECTORY("q", NULL, NULL);
-	expect_directory("", 0, NULL, NULL);
-}
-
 /* A process that is there until its standard input ends. */
 static void test_find(void **state)
 {
@@ -96,26 +62,11 @@ static void test_find(void **state)
 	assert_true(emulators_find(UUID) == 0);
 }
 
-static void test_read(void **state)
-{
-	char *words = NULL;
-	size_t length = 0;
-
-	assert_int_equal(emulators_read(getpid(), &words, &length), 0);
-	assert_non_null(memmem(words, length, "test_emulators", sizeof("test_emulators")));
-	free(words);
-	words = NULL;
-	assert_int_equal(emulators_read(INT32_MAX, &words, &length), -ENOENT);
-	assert_null(words);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_uuid),
-		cmocka_unit_test(test_directory),
 		cmocka_unit_test(test_find),
-		cmocka_unit_test(test_read),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
