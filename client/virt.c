@@ -134,6 +134,11 @@ static void virt_on_opened(uv_work_t *work, int status)
 {
 	struct virt *virt = CONTAINER_OF(work, struct virt, work);
 
+	/* Lost before it was ours: nobody was told. */
+	if (virt->opened && virConnectIsAlive(virt->opened) != 1) {
+		virt->old = steal_pointer(&virt->opened);
+		snprintf(virt->error, sizeof(virt->error), "libvirtd closed the connection");
+	}
 	virt->connection = steal_pointer(&virt->opened);
 	if (virt->connection) {
 		virt->delay_ms = VIRT_DELAY_MS;
