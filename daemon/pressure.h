@@ -36,13 +36,13 @@ struct pressure_rules {
 
 	/* Workers write. */
 	_Atomic uint64_t next_ns;       /* token bucket: when the next batch may start, CLOCK_MONOTONIC */
-	_Atomic uint64_t backoff;       /* scavenger: factor and time of its last change (pressure.c) */
+	_Atomic uint64_t backoff;       /* scavenger: factor, last verdict and its time (pressure.c) */
 	_Atomic uint64_t solo_until_ns; /* one worker measures alone until then */
 	_Atomic uint64_t solo_next_ns;  /* when the next may */
 	_Atomic uint64_t confirmed;     /* kind and calibrated time that one of them came near to */
 	_Atomic uint64_t bytes;         /* touched since the page was made */
 	_Atomic uint64_t batches;
-	_Atomic uint64_t batch_ns; /* time of the last full batch the scavenger looked at */
+	_Atomic uint64_t batch_ns; /* what a full batch took at the scavenger's last look */
 	_Atomic uint64_t base_ns;  /* what it should have been */
 };
 
@@ -57,7 +57,7 @@ struct pressure_base {
 	uint64_t doubted_ns;
 };
 
-#define PRESSURE_SAMPLES 5
+#define PRESSURE_SAMPLES 32
 #define PRESSURE_BASES   8
 
 /* One worker's, in its own memory; outlives its jobs, because what was learnt of batches does. */
@@ -78,10 +78,15 @@ struct pressure_gate {
 	uint64_t slot_ns, slot_rate; /* reserved in the bucket; 0: none */
 	uint64_t not_before_ns;      /* scavenger */
 	uint64_t start_ns;
-	uint64_t solo_until_ns; /* ours; 0: none */
-	bool is_evidence;       /* of the batch under way: nobody of ours is on the bus */
-	uint64_t samples[PRESSURE_SAMPLES];
+	uint64_t solo_until_ns;             /* ours; 0: none */
+	bool is_evidence;                   /* of the batch under way: nobody of ours is on the bus */
+	uint64_t samples[PRESSURE_SAMPLES]; /* the last ones since the last look */
 	size_t sample_count;
+	uint64_t sample_ns; /* their sum */
+	uint64_t looked_ns;
+	/* Batches without a sleep between them: since when, when the last ended, how long they took. */
+	uint64_t burst_since_ns, left_ns, burst_ns;
+	unsigned burst_samples; /* of them so many were evidence */
 };
 
 /*
@@ -120,8 +125,8 @@ void pressure_enter(struct pressure_gate *gate, uint64_t now_ns);
 void pressure_leave(struct pressure_gate *gate, uint64_t bytes, uint64_t took_ns, uint64_t now_ns);
 
 /*
- * Sleeps of so many batch times between two batches; 0: nobody disturbs. Below the low watermark no more than
- * leaves a quarter of the rate, whatever the neighbour does: the stock has to come back.
+ * It sleeps so many times as long as a burst of batches took; 0: nobody disturbs. Below the low watermark no
+ * more than leaves a quarter of the rate, whatever the neighbour does: the stock has to come back.
  */
 #define PRESSURE_BACKOFF_MAX        31
 #define PRESSURE_BACKOFF_REFILL_MAX 3

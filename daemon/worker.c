@@ -526,7 +526,8 @@ static int compare_times(const void *a, const void *b)
 
 /*
  * What a batch takes in the long run, which is longer than one in memory that fits the last cache: the
- * scavenger would take that for the truth. The median: somebody else may have had our CPU during some.
+ * scavenger would take that for the truth. The lower quartile, as at its looks: somebody else may have had
+ * our CPU during some.
  */
 static int measure_base(const struct worker_job *job, int fd, struct worker_done *done)
 {
@@ -540,7 +541,7 @@ static int measure_base(const struct worker_job *job, int fd, struct worker_done
 	if (r < 0 || sustained.count == 0)
 		return r;
 	qsort(sustained.took_ns, sustained.count, sizeof sustained.took_ns[0], compare_times);
-	done->base_ns = sustained.took_ns[sustained.count / 2];
+	done->base_ns = sustained.took_ns[sustained.count / 4];
 	return 0;
 }
 

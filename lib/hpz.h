@@ -660,10 +660,10 @@ struct hpz_clearing_node {
 	uint32_t queued;       /* jobs that none of them has yet */
 	/* Workers with a job, by how much it matters. */
 	uint32_t idle, refill, urgent;
-	uint32_t backoff;          /* the scavenger rule: sleeps of so many batch times after each batch */
+	uint32_t backoff;          /* the scavenger rule: it sleeps so many times as long as it works */
 	uint64_t rate_bytes_per_s; /* about now */
 	uint64_t bytes, batches;   /* touched since hpzd's start */
-	uint64_t batch_ns;         /* CPU time of the last batch the scavenger rule looked at; 0: none */
+	uint64_t batch_ns;         /* what a batch took at the scavenger rule's last look; 0: none */
 	uint64_t base_ns;          /* what that takes undisturbed; 0: not known */
 };
 

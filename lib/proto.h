@@ -709,11 +709,11 @@ struct hpz_wire_node {
 	uint32_t idle;
 	uint32_t refill;
 	uint32_t urgent;
-	uint32_t backoff;          /* sleeps of so many batch times between two batches */
+	uint32_t backoff;          /* it sleeps so many times as long as it works */
 	uint64_t rate_bytes_per_s; /* now */
 	uint64_t bytes;            /* since start, touched: cleared, filled, read */
 	uint64_t batches;
-	uint64_t batch_ns; /* CPU time of the last batch the scavenger looked at; 0: none */
+	uint64_t batch_ns; /* of a batch at the scavenger's last look; 0: none */
 	uint64_t base_ns;  /* what it takes undisturbed */
 };
 static_assert(sizeof(struct hpz_wire_node) == 80, "wire");
