@@ -56,27 +56,61 @@ struct bench_figure *bench_clear_get_figure(
 		.name = name,
 		.page_size = page_size,
 		.bytes = bytes,
-		.is_time = strcmp(kind, "neighbour") == 0,
-		.median = NAN,
-		.spread = NAN,
-		.clearing_median = NAN};
+		.is_time = strcmp(kind, "neighbour") == 0 || strcmp(kind, "after") == 0,
+		.median = {NAN, NAN, NAN},
+		.spread = NAN};
 	return figure;
 }
 
-void bench_figure_add(struct bench_figure *figure, double sample, double clearing)
+void bench_figure_add(struct bench_figure *figure, struct bench_sample sample)
 {
-	figure->samples[figure->count] = sample;
-	figure->clearing[figure->count++] = clearing;
+	figure->values[figure->count] = sample.value;
+	figure->clearing[figure->count] = sample.clearing;
+	figure->ratios[figure->count++] = sample.ratio;
+}
+
+void bench_series_add(struct bench_figure *figure, struct bench_sample sample)
+{
+	if (figure->series_count == BENCH_SERIES_MAX)
+		abort();
+	figure->series[figure->series_count++] = sample;
+}
+
+static void close_series(struct bench_figure *figure)
+{
+	double values[BENCH_SERIES_MAX], clearing[BENCH_SERIES_MAX], ratios[BENCH_SERIES_MAX];
+	size_t count = figure->series_count;
+
+	for (size_t i = 0; i < count; i++) {
+		values[i] = figure->series[i].value;
+		clearing[i] = figure->series[i].clearing;
+		ratios[i] = figure->series[i].ratio;
+	}
+	bench_figure_add(figure, (struct bench_sample){bench_get_median(values, count),
+					 bench_get_median(clearing, count), bench_get_median(ratios, count)});
+	figure->series_count = 0;
+}
+
+void bench_close_series(struct bench_clear *bench)
+{
+	for (size_t i = 0; i < bench->figure_count; i++)
+		if (bench->figures[i].series_count > 0)
+			close_series(&bench->figures[i]);
 }
 
 static void close_figure(struct bench_figure *figure)
 {
 	if (figure->count == 0)
 		return;
-	figure->median = bench_get_median(figure->samples, figure->count);
-	figure->spread = bench_get_spread(figure->samples, figure->count);
+	figure->median.value = bench_get_median(figure->values, figure->count);
+	figure->spread = bench_get_spread(figure->values, figure->count);
 	if (figure->clearing[0] > 0)
-		figure->clearing_median = bench_get_median(figure->clearing, figure->count);
+		figure->median.clearing = bench_get_median(figure->clearing, figure->count);
+	if (isnan(figure->ratios[0]))
+		return;
+	/* Paired: what the machine does to both in the meantime is no spread of theirs. */
+	figure->median.ratio = bench_get_median(figure->ratios, figure->count);
+	figure->spread = bench_get_spread(figure->ratios, figure->count);
 }
 
 /* ---- rates ---- */
@@ -194,8 +228,8 @@ static void add_rate(
 	struct bench_clear *bench, const char *kind, const char *name, uint64_t bytes, double rate)
 {
 	if (!isnan(rate))
-		bench_figure_add(
-			bench_clear_get_figure(bench, kind, name, bench->pages.page_size, bytes), rate, 0);
+		bench_figure_add(bench_clear_get_figure(bench, kind, name, bench->pages.page_size, bytes),
+			(struct bench_sample){rate, 0, NAN});
 }
 
 /* All that is done on pages of any size. Another method first each round. */
@@ -463,7 +497,7 @@ static double get_median(const struct bench_clear *bench, const char *kind, cons
 {
 	const struct bench_figure *figure =
 		bench_clear_find_figure(bench, kind, name, bench->pages.page_size, bytes);
-	return figure ? figure->median : NAN;
+	return figure ? figure->median.value : NAN;
 }
 
 static double get_best_rate(const struct bench_clear *bench)
@@ -500,7 +534,7 @@ static void print_json_methods(struct output_json *json, const struct bench_clea
 		output_json_open_object(json, NULL);
 		output_json_text(json, "name", figure->name);
 		output_json_number(json, "page_size", figure->page_size);
-		output_json_decimal(json, "gb_per_s", figure->median, 3);
+		output_json_decimal(json, "gb_per_s", figure->median.value, 3);
 		output_json_close(json);
 	}
 	/* What is not measured is named, too. */
@@ -517,18 +551,44 @@ static void print_json_methods(struct output_json *json, const struct bench_clea
 	output_json_close(json);
 }
 
+static const struct bench_sample *get_neighbour(
+	const struct bench_clear *bench, const char *kind, const char *name)
+{
+	static const struct bench_sample none = {NAN, NAN, NAN};
+	const struct bench_figure *figure =
+		bench_clear_find_figure(bench, kind, name, bench->pages.page_size, BENCH_SET_SMALL);
+
+	return figure ? &figure->median : &none;
+}
+
+static const char *const hpz_passes[BENCH_SELDOM_PASSES] = {"hpz 1", "hpz 2", "hpz 3", "hpz 4"},
+			 *const kernel_passes[BENCH_SELDOM_PASSES] = {
+				 "fallocate 1", "fallocate 2", "fallocate 3", "fallocate 4"};
+
+static void print_json_passes(struct output_json *json, const struct bench_clear *bench, const char *key,
+	const char *const names[BENCH_SELDOM_PASSES])
+{
+	output_json_open_list(json, key);
+	for (size_t i = 0; i < BENCH_SELDOM_PASSES; i++)
+		output_json_decimal(json, NULL, get_neighbour(bench, "after", names[i])->ratio, 3);
+	output_json_close(json);
+}
+
 static void print_json_neighbour(struct output_json *json, const struct bench_clear *bench)
 {
-	const struct bench_figure *hpz = bench_clear_find_figure(
-		bench, "neighbour", "hpz" BENCH_SELDOM, bench->pages.page_size, BENCH_SET_SMALL);
+	const struct bench_sample *hpz = get_neighbour(bench, "neighbour", "hpz" BENCH_SELDOM),
+				  *kernel = get_neighbour(bench, "neighbour", "fallocate" BENCH_SELDOM);
 
 	output_json_open_object(json, "neighbour");
-	output_json_decimal(json, "alone_us", get_median(bench, "neighbour", "alone", BENCH_SET_SMALL), 2);
-	output_json_decimal(json, "kernel_us",
-		get_median(bench, "neighbour", "fallocate" BENCH_SELDOM, BENCH_SET_SMALL), 2);
-	output_json_decimal(json, "hpz_us", hpz ? hpz->median : NAN, 2);
-	output_json_decimal(json, "clearing_gb_per_s", hpz ? hpz->clearing_median : NAN, 3);
+	output_json_decimal(json, "alone_us", get_neighbour(bench, "neighbour", "alone")->value, 2);
+	output_json_decimal(json, "kernel_us", kernel->value, 2);
+	output_json_decimal(json, "hpz_us", hpz->value, 2);
+	output_json_decimal(json, "clearing_gb_per_s", hpz->clearing, 3);
 	output_json_number(json, "passes", BENCH_SELDOM_PASSES);
+	output_json_decimal(json, "kernel_ratio", kernel->ratio, 3);
+	output_json_decimal(json, "hpz_ratio", hpz->ratio, 3);
+	print_json_passes(json, bench, "kernel_after", kernel_passes);
+	print_json_passes(json, bench, "hpz_after", hpz_passes);
 	output_json_close(json);
 }
 
@@ -545,9 +605,10 @@ static void print_json_rows(struct output_json *json, const struct bench_clear *
 			output_json_number(json, "bytes", figure->bytes);
 		else
 			output_json_null(json, "bytes");
-		output_json_decimal(json, "gb_per_s", figure->is_time ? NAN : figure->median, 3);
-		output_json_decimal(json, "us", figure->is_time ? figure->median : NAN, 2);
-		output_json_decimal(json, "clearing_gb_per_s", figure->clearing_median, 3);
+		output_json_decimal(json, "gb_per_s", figure->is_time ? NAN : figure->median.value, 3);
+		output_json_decimal(json, "us", figure->is_time ? figure->median.value : NAN, 2);
+		output_json_decimal(json, "clearing_gb_per_s", figure->median.clearing, 3);
+		output_json_decimal(json, "ratio", figure->median.ratio, 3);
 		output_json_number(json, "rounds", figure->count);
 		output_json_decimal(json, "spread", figure->spread, 3);
 		output_json_close(json);
@@ -598,11 +659,21 @@ static void add_decimal(struct output_table *table, double value, const char *un
 		output_table_add(table, "-");
 }
 
-/* What the walk of 1 MiB takes of what it takes alone. */
-static double get_slowdown(const struct bench_clear *bench, const char *name)
+static void add_ratio(struct output_table *table, double value)
 {
-	return get_median(bench, "neighbour", name, BENCH_SET_SMALL) /
-	       get_median(bench, "neighbour", "alone", BENCH_SET_SMALL);
+	if (isfinite(value))
+		output_table_add(table, "%.3f", value);
+	else
+		output_table_add(table, "-");
+}
+
+static void print_passes(
+	const struct bench_clear *bench, const char *what, const char *const names[BENCH_SELDOM_PASSES])
+{
+	printf("the passes after a batch of %s:", what);
+	for (size_t i = 0; i < BENCH_SELDOM_PASSES; i++)
+		printf(" %.3f", get_neighbour(bench, "after", names[i])->ratio);
+	printf("\n");
 }
 
 static void print_neighbour(const struct bench_clear *bench)
@@ -615,24 +686,25 @@ static void print_neighbour(const struct bench_clear *bench)
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-		const struct bench_figure *hpz = bench_clear_find_figure(
-			bench, "neighbour", rows[i].hpz, bench->pages.page_size, BENCH_SET_SMALL);
-		if (hpz && isfinite(hpz->median))
-			printf("beside %.1f GB/s of it (a batch after %s) a walk over 1 MiB takes %.2f of "
-			       "what "
-			       "it takes alone, beside the kernel's clearing %.2f\n",
-				hpz->clearing_median, rows[i].when, get_slowdown(bench, rows[i].hpz),
-				get_slowdown(bench, rows[i].kernel));
+		const struct bench_sample *hpz = get_neighbour(bench, "neighbour", rows[i].hpz);
+		if (isfinite(hpz->ratio))
+			printf("beside %.1f GB/s of it (a batch after %s) a walk over 1 MiB takes %.3f of "
+			       "what it takes alone, beside the kernel's clearing %.3f\n",
+				hpz->clearing, rows[i].when, hpz->ratio,
+				get_neighbour(bench, "neighbour", rows[i].kernel)->ratio);
 	}
-	if (isfinite(get_slowdown(bench, "lookup")))
-		printf("of the latter %.2f is for looking up the pages of a batch, without any store\n",
-			get_slowdown(bench, "lookup"));
+	double lookup = get_neighbour(bench, "neighbour", "lookup")->ratio;
+	if (!isfinite(lookup))
+		return;
+	printf("of the latter %.3f is for looking up the pages of a batch, without any store\n", lookup);
+	print_passes(bench, "hpz", hpz_passes);
+	print_passes(bench, "the kernel", kernel_passes);
 }
 
 static void print_text(const struct bench_clear *bench)
 {
 	static const char *const headings[] = {
-		"WHAT", "NAME", ">PAGES", ">BYTES", ">MEDIAN", ">CLEARING", ">SPREAD"};
+		"WHAT", "NAME", ">PAGES", ">BYTES", ">MEDIAN", ">CLEARING", ">TO ALONE", ">SPREAD"};
 	double engine = get_median(bench, "engine", "hpz", 0);
 	struct output_table table;
 	char text[SIZE_TEXT];
@@ -644,8 +716,9 @@ static void print_text(const struct bench_clear *bench)
 		output_table_add(&table, "%s", figure->name);
 		output_table_add(&table, "%s", size_format_exact(figure->page_size, text));
 		output_table_add(&table, "%s", figure->bytes ? size_format_exact(figure->bytes, text) : "-");
-		add_decimal(&table, figure->median, figure->is_time ? "us" : "GB/s");
-		add_decimal(&table, figure->clearing_median, "GB/s");
+		add_decimal(&table, figure->median.value, figure->is_time ? "us" : "GB/s");
+		add_decimal(&table, figure->median.clearing, "GB/s");
+		add_ratio(&table, figure->median.ratio);
 		add_decimal(&table, figure->spread * 100, "%");
 	}
 	output_table_print(&table, stdout);
@@ -673,6 +746,10 @@ static int run(struct bench_clear *bench)
 
 	if (r == 0)
 		r = bench_neighbour_init();
+	if (r == 0 && !bench_neighbour_is_on_huge_pages())
+		be_incomplete(bench,
+			"the neighbour's memory is not on huge pages (transparent_hugepage): its times "
+			"depend on where it lies");
 	if (r == 0)
 		r = run_sizes(bench);
 	bench_neighbour_deinit();

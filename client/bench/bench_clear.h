@@ -8,15 +8,25 @@
 #include "worker.h"
 #include "zero.h"
 
-/* One thing that was measured, once a round. */
+struct bench_sample {
+	double value;
+	double clearing; /* GB/s meanwhile; 0: nothing was cleared */
+	double ratio;    /* of the value to the one it is compared with; NAN: to none */
+};
+
+#define BENCH_SERIES_MAX 32
+
+/* One thing that was measured, once a round, or in some series a round: then the round's is their median. */
 struct bench_figure {
 	const char *kind, *name;
 	uint64_t page_size, bytes; /* bytes: of the extent, or of the neighbour's set; 0: none */
 	bool is_time;              /* microseconds; else GB/s */
 	size_t count;              /* rounds */
-	double samples[BENCH_ROUNDS_MAX];
-	double clearing[BENCH_ROUNDS_MAX];      /* GB/s meanwhile; 0: nothing was cleared */
-	double median, spread, clearing_median; /* bench_clear_close(); NAN: never measured */
+	double values[BENCH_ROUNDS_MAX], clearing[BENCH_ROUNDS_MAX], ratios[BENCH_ROUNDS_MAX];
+	size_t series_count; /* of this round */
+	struct bench_sample series[BENCH_SERIES_MAX];
+	struct bench_sample median; /* NAN: never measured, or nothing cleared, or nothing to compare with */
+	double spread;              /* of the ratios where there are some */
 };
 #define BENCH_FIGURES_MAX 64
 
@@ -46,7 +56,9 @@ struct bench_figure *bench_clear_get_figure(
 /* NULL: there is none. name NULL: whatever it is called. */
 const struct bench_figure *bench_clear_find_figure(const struct bench_clear *bench, const char *kind,
 	const char *name, uint64_t page_size, uint64_t bytes);
-void bench_figure_add(struct bench_figure *figure, double sample, double clearing);
+void bench_figure_add(struct bench_figure *figure, struct bench_sample sample);
+void bench_series_add(struct bench_figure *figure, struct bench_sample sample);
+void bench_close_series(struct bench_clear *bench); /* the round's are over */
 
 /* A worker's job, clearing the segment at `offset`; what it ended with. */
 int bench_clear_run_engine(const struct bench_clear *bench, uint64_t offset, struct worker_control *control,
@@ -61,6 +73,8 @@ void bench_pin(int cpu); /* this thread; -1: as it is */
 #define BENCH_SMALL_PAGE    4096
 #define BENCH_SET_LARGE     ((uint64_t)32 << 20)
 int bench_neighbour_init(void); /* its memory; 0 or negative errno */
+/* Else its times depend on where its pages lie. */
+bool bench_neighbour_is_on_huge_pages(void);
 void bench_neighbour_deinit(void);
 void bench_neighbour_run_round(struct bench_clear *bench);
 void bench_bandwidth_run_round(struct bench_clear *bench);

@@ -3,42 +3,72 @@
  * bench_neighbour.c - what somebody else feels of the clearing.
  *
  * On the same CPU: a walk from line to line of its set in a random order, interrupted by a batch of clearing
- * every so many lines, as the scheduler would. Only the walk is timed. On another CPU: copying as fast as it
- * goes, while a worker clears on ours, with and without the scavenger rule.
+ * every so many lines, as the scheduler would. Only the walk is timed. A machine that others share drifts by
+ * more than a batch costs, so each manner is compared with the walk alone right before and after it, some
+ * milliseconds away. On another CPU: copying as fast as it goes, while a worker clears on ours, with and
+ * without the scavenger rule.
  */
 #include "bench_clear.h"
 
+#include <inttypes.h>
+#include <math.h>
 #include <pthread.h>
 #include <sys/mman.h>
 
 #define LINE 64
 
+#define BULK_BYTES      ((size_t)128 << 20) /* more than a last cache holds, twice */
+#define HUGE_PAGE_BYTES ((size_t)2 << 20)
+
 static struct {
+	char *mapping;
 	char *set;   /* of BENCH_SET_LARGE; a smaller one is its beginning, chained anew */
 	char *bulk;  /* what the one on the other CPU copies from and to */
 	void *place; /* where the walk is */
 } neighbour;
 
-#define BULK_BYTES ((size_t)128 << 20) /* more than a last cache holds, twice */
+#define MAPPING_BYTES (HUGE_PAGE_BYTES + BENCH_SET_LARGE + 2 * BULK_BYTES)
 
 int bench_neighbour_init(void)
 {
-	size_t bytes = BENCH_SET_LARGE + 2 * BULK_BYTES;
-	char *start =
-		mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	char *start = mmap(NULL, MAPPING_BYTES, PROT_READ | PROT_WRITE,
+		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	if (start == MAP_FAILED)
 		return -errno;
-	neighbour.set = start;
-	neighbour.bulk = start + BENCH_SET_LARGE;
+	neighbour.mapping = start;
+	neighbour.set = start + (-(uintptr_t)start & (HUGE_PAGE_BYTES - 1));
+	neighbour.bulk = neighbour.set + BENCH_SET_LARGE;
+	/*
+	 * A set on small pages lies wherever the kernel found them, and how many of its lines meet in the
+	 * same place of a cache is luck: it differed by a quarter from run to run.
+	 */
+	madvise(neighbour.set, BENCH_SET_LARGE, MADV_HUGEPAGE);
+	memset(neighbour.set, 0, BENCH_SET_LARGE + 2 * BULK_BYTES);
 	return 0;
+}
+
+bool bench_neighbour_is_on_huge_pages(void)
+{
+	_cleanup_file_ FILE *file = fopen("/proc/self/smaps", "re");
+	uint64_t start, end, kib;
+	bool is_ours = false;
+	char line[512];
+
+	while (file && fgets(line, sizeof(line), file)) {
+		if (sscanf(line, "%" SCNx64 "-%" SCNx64 " ", &start, &end) == 2)
+			is_ours = start == (uintptr_t)neighbour.set;
+		else if (is_ours && sscanf(line, "AnonHugePages: %" SCNu64, &kib) == 1)
+			return kib << 10 >= BENCH_SET_LARGE;
+	}
+	return false;
 }
 
 void bench_neighbour_deinit(void)
 {
-	if (neighbour.set)
-		munmap(neighbour.set, BENCH_SET_LARGE + 2 * BULK_BYTES);
-	neighbour.set = NULL;
+	if (neighbour.mapping)
+		munmap(neighbour.mapping, MAPPING_BYTES);
+	neighbour.mapping = NULL;
 }
 
 /* ---- on the same CPU ---- */
@@ -80,20 +110,23 @@ enum manner { ALONE, LOOKUP, FALLOCATE, STOSB, HPZ };
 
 /*
  * How often a batch comes, in passes over the small set: after each is more than a scheduler would do to
- * anybody, after every fourth still clears some GB/s.
+ * anybody, after every fourth still clears some GB/s, and shows how long the neighbour feels it.
  */
 static const struct run {
 	const char *name;
 	enum manner manner;
 	unsigned passes;
+	const char
+		*after[BENCH_SELDOM_PASSES]; /* what the passes after a batch are called; NULL: not shown */
 } runs[] = {
-	{"alone", ALONE, 1},
-	{"lookup", LOOKUP, 1},
-	{"fallocate", FALLOCATE, 1},
-	{"stosb", STOSB, 1},
-	{"hpz", HPZ, 1},
-	{"fallocate" BENCH_SELDOM, FALLOCATE, BENCH_SELDOM_PASSES},
-	{"hpz" BENCH_SELDOM, HPZ, BENCH_SELDOM_PASSES},
+	{"alone", ALONE, 1, {NULL}},
+	{"lookup", LOOKUP, 1, {NULL}},
+	{"fallocate", FALLOCATE, 1, {NULL}},
+	{"stosb", STOSB, 1, {NULL}},
+	{"hpz", HPZ, 1, {NULL}},
+	{"fallocate" BENCH_SELDOM, FALLOCATE, BENCH_SELDOM_PASSES,
+		{"fallocate 1", "fallocate 2", "fallocate 3", "fallocate 4"}},
+	{"hpz" BENCH_SELDOM, HPZ, BENCH_SELDOM_PASSES, {"hpz 1", "hpz 2", "hpz 3", "hpz 4"}},
 };
 
 /* Without looking up pages ahead, as our own method of that name. False: not on this CPU. */
@@ -142,62 +175,133 @@ static bool clear_batch(struct bench_clear *bench, enum manner manner, uint64_t 
 	return false;
 }
 
-#define SEGMENT_LINES ((size_t)16384) /* 1 MiB: the small set once */
-#define SEGMENTS      96
+#define PASS_LINES   ((size_t)16384) /* 1 MiB: the small set once, or a part of the large one */
+#define SERIES_SMALL 16              /* a round; each takes some 40 ms for all manners */
+#define SERIES_LARGE 2
+#define BATCHES      12 /* a turn, and one before that does not count */
+#define ALONE_PASSES 8  /* on either side of them */
 
-/* So many segments of the walk: the mean time of one in *ret_ns. False: disturbed. */
-static bool walk_segments(unsigned count, double *ret_ns)
+struct mean {
+	double sum_ns;
+	unsigned count;
+};
+
+static double get_mean_us(const struct mean *mean)
 {
-	bool is_undisturbed = true;
-	uint64_t sum_ns = 0;
-
-	for (unsigned i = 0; i < count; i++) {
-		struct bench_watch watch;
-		uint64_t ns;
-		bench_watch_start(&watch);
-		walk(SEGMENT_LINES);
-		is_undisturbed = bench_watch_stop(&watch, &ns) && is_undisturbed;
-		sum_ns += ns;
-	}
-	*ret_ns = (double)sum_ns / count;
-	return is_undisturbed;
+	return mean->count ? mean->sum_ns / mean->count / 1e3 : NAN;
 }
 
-/* One round of one manner: the time of a pass over the whole set, from undisturbed segments of the walk. */
-static void run_manner(struct bench_clear *bench, const struct run *run, uint64_t set)
+/* A pass during which somebody else had our CPU does not count. */
+static void time_pass(struct mean *mean)
 {
-	double times[SEGMENTS];
-	size_t count = 0, batches = SEGMENTS / run->passes,
-	       warm_ups = MAX(set / BENCH_SET_SMALL, (uint64_t)4);
-	uint64_t offset = 0, begin_ns = 0, walked_ns = 0;
+	struct bench_watch watch;
+	uint64_t ns;
+
+	bench_watch_start(&watch);
+	walk(PASS_LINES);
+	if (!bench_watch_stop(&watch, &ns))
+		return;
+	mean->sum_ns += (double)ns;
+	mean->count++;
+}
+
+/* One manner's turn: passes alone, passes between its batches, passes alone again. */
+struct turn {
+	struct mean alone, between, after[BENCH_SELDOM_PASSES];
+	double clearing; /* GB/s */
+};
+
+static void walk_alone(struct turn *turn, uint64_t set)
+{
+	walk(set / LINE); /* whatever was before: all that fits the caches is in them */
+	for (unsigned i = 0; i < ALONE_PASSES; i++)
+		time_pass(&turn->alone);
+}
+
+static bool walk_beside(struct bench_clear *bench, const struct run *run, uint64_t *offset, struct turn *turn)
+{
+	uint64_t begin_ns = 0;
+
+	for (unsigned batch = 0; batch <= BATCHES; batch++) {
+		struct mean unused = {0};
+		if (batch == 1)
+			begin_ns = clock_get_ns(CLOCK_MONOTONIC);
+		if (!clear_batch(bench, run->manner, *offset))
+			return false;
+		*offset = (*offset + ZERO_BATCH) % (bench->pages.bytes / ZERO_BATCH * ZERO_BATCH);
+		for (unsigned pass = 0; pass < run->passes; pass++)
+			time_pass(batch > 0 ? &turn->after[pass] : &unused);
+	}
+	turn->clearing = (double)(BATCHES * ZERO_BATCH) / (double)(clock_get_ns(CLOCK_MONOTONIC) - begin_ns);
+	for (unsigned pass = 0; pass < run->passes; pass++) {
+		turn->between.sum_ns += turn->after[pass].sum_ns;
+		turn->between.count += turn->after[pass].count;
+	}
+	return true;
+}
+
+/* False: this manner cannot be had, or somebody else had most of the CPU. */
+static bool take_turn(struct bench_clear *bench, const struct run *run, uint64_t set, uint64_t *offset,
+	struct turn *ret_turn)
+{
+	struct turn turn = {0};
+
+	walk_alone(&turn, set);
+	if (!walk_beside(bench, run, offset, &turn))
+		return false;
+	walk_alone(&turn, set);
+	*ret_turn = turn;
+	return turn.alone.count >= ALONE_PASSES && turn.between.count >= BATCHES * run->passes / 2;
+}
+
+static void add_sample(struct bench_clear *bench, const char *kind, const char *name, uint64_t set,
+	const struct mean *mean, const struct turn *turn, bool is_clearing)
+{
+	/* The large one is walked in parts. */
+	double passes = (double)(set / LINE / PASS_LINES), us = get_mean_us(mean);
+	struct bench_sample sample = {
+		us * passes, is_clearing ? turn->clearing : 0, us / get_mean_us(&turn->alone)};
+
+	if (mean->count)
+		bench_series_add(
+			bench_clear_get_figure(bench, kind, name, bench->pages.page_size, set), sample);
+}
+
+static void add_turn(struct bench_clear *bench, const struct run *run, uint64_t set, const struct turn *turn)
+{
 	bool is_clearing = run->manner != ALONE && run->manner != LOOKUP;
 
-	for (size_t i = 0; i < warm_ups + batches && !bench_get_signal(); i++) {
-		if (i == warm_ups)
-			begin_ns = clock_get_ns(CLOCK_MONOTONIC);
-		if (!clear_batch(bench, run->manner, offset))
-			return;
-		offset = (offset + ZERO_BATCH) % (bench->pages.bytes / ZERO_BATCH * ZERO_BATCH);
-		if (walk_segments(run->passes, &times[count]) && i >= warm_ups)
-			count++;
+	add_sample(bench, "neighbour", run->name, set, &turn->between, turn, is_clearing);
+	for (unsigned i = 0; set == BENCH_SET_SMALL && i < run->passes; i++)
+		if (run->after[i])
+			add_sample(bench, "after", run->after[i], set, &turn->after[i], turn, false);
+}
+
+/* Another manner first each time. */
+static void run_series(struct bench_clear *bench, uint64_t set, unsigned series, uint64_t *offset)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(runs) && !bench_get_signal(); i++) {
+		const struct run *run = &runs[(i + series) % ARRAY_SIZE(runs)];
+		struct turn turn;
+		if (take_turn(bench, run, set, offset, &turn))
+			add_turn(bench, run, set, &turn);
 	}
-	if (count < batches / 4)
-		return;
-	walked_ns = clock_get_ns(CLOCK_MONOTONIC) - begin_ns;
-	bench_figure_add(bench_clear_get_figure(bench, "neighbour", run->name, bench->pages.page_size, set),
-		bench_get_median(times, count) * (double)(set / BENCH_SET_SMALL) / 1e3,
-		is_clearing ? (double)(batches * ZERO_BATCH) / (double)walked_ns : 0);
 }
 
 void bench_neighbour_run_round(struct bench_clear *bench)
 {
-	static const uint64_t sets[] = {BENCH_SET_SMALL, BENCH_SET_LARGE};
+	static const struct {
+		uint64_t bytes;
+		unsigned series;
+	} sets[] = {{BENCH_SET_SMALL, SERIES_SMALL}, {BENCH_SET_LARGE, SERIES_LARGE}};
+	uint64_t offset = 0;
 
 	for (size_t i = 0; i < ARRAY_SIZE(sets); i++) {
-		chain_set(sets[i]);
-		for (size_t j = 0; j < ARRAY_SIZE(runs); j++)
-			run_manner(bench, &runs[j], sets[i]);
+		chain_set(sets[i].bytes);
+		for (unsigned j = 0; j < sets[i].series; j++)
+			run_series(bench, sets[i].bytes, j, &offset);
 	}
+	bench_close_series(bench);
 	/* What a batch of fallocate left out of the mapping is mapped again. */
 	madvise(bench->pages.start, bench->pages.bytes, MADV_POPULATE_WRITE);
 }
@@ -262,7 +366,8 @@ static void sample_bandwidth(struct bench_clear *bench, const char *name, struct
 	double spent_ns = (double)(clock_get_ns(CLOCK_MONOTONIC) - start_ns);
 	cleared = rules ? atomic_load(&rules->bytes) - cleared : 0;
 	bench_figure_add(bench_clear_get_figure(bench, "bandwidth", name, bench->pages.page_size, 0),
-		(double)(atomic_load(&copier->bytes) - copied) / spent_ns, (double)cleared / spent_ns);
+		(struct bench_sample){(double)(atomic_load(&copier->bytes) - copied) / spent_ns,
+			(double)cleared / spent_ns, NAN});
 }
 
 static void run_beside_clearer(struct bench_clear *bench, struct copier *copier, bool is_scavenger)

@@ -20,7 +20,9 @@ LATER = 75
 NR = Path("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")
 KEYS = {"schema", "methods", "chosen", "kernel_gb_per_s", "engine_gb_per_s", "ratio_to_best", "ratio_to_mapped", "ratio_to_kernel",
         "neighbour", "stop_us", "end_us", "batch_us", "rounds", "gib", "complete", "rows"}
-ROW_KEYS = {"kind", "name", "page_size", "bytes", "gb_per_s", "us", "clearing_gb_per_s", "rounds", "spread"}
+ROW_KEYS = {"kind", "name", "page_size", "bytes", "gb_per_s", "us", "clearing_gb_per_s", "ratio", "rounds", "spread"}
+NEIGHBOUR_KEYS = {"alone_us", "kernel_us", "hpz_us", "clearing_gb_per_s", "passes", "kernel_ratio", "hpz_ratio", "kernel_after",
+                  "hpz_after"}
 
 
 def get_nr():
@@ -52,11 +54,24 @@ class BenchClear(HpzTest):
         for row in got["rows"]:
             self.assertEqual(set(row), ROW_KEYS, row)
             self.assertEqual((row["gb_per_s"] is None, row["us"] is None),
-                             (row["kind"] == "neighbour", row["kind"] != "neighbour"), row)
-        self.assertEqual(set(got["neighbour"]), {"alone_us", "kernel_us", "hpz_us", "clearing_gb_per_s", "passes"})
+                             (is_time := row["kind"] in ("neighbour", "after"), not is_time), row)
+            self.assertEqual(row["ratio"] is None, not is_time, row)
+        self.check_neighbour(got)
         for latency in got["stop_us"], got["end_us"]:
             self.assertEqual(set(latency), {"p50", "p99"})
         self.assertGreater(got["batch_us"], 0)
+
+    def check_neighbour(self, got):
+        neighbour = got["neighbour"]
+        self.assertEqual(set(neighbour), NEIGHBOUR_KEYS)
+        self.assertEqual([len(neighbour[key]) for key in ("kernel_after", "hpz_after")], [neighbour["passes"]] * 2)
+        rows = {(row["kind"], row["name"], row["bytes"]): row for row in got["rows"]}
+        self.assertLessEqual({name for kind, name, _ in rows if kind == "neighbour"},
+                             {"alone", "lookup", "fallocate", "stosb", "hpz", "fallocate/4", "hpz/4"})
+        # In one round, others may have had the CPU all the time.
+        missing = {"us": None, "ratio": None}
+        self.assertEqual(neighbour["hpz_us"], rows.get(("neighbour", "hpz/4", 1 << 20), missing)["us"])
+        self.assertEqual(neighbour["hpz_after"], [rows.get(("after", f"hpz {i}", 1 << 20), missing)["ratio"] for i in (1, 2, 3, 4)])
 
     def check_methods(self, got):
         methods = {(method["name"], method["page_size"]): method for method in got["methods"]}
