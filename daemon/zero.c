@@ -134,14 +134,19 @@ static uint64_t time_batch(struct calibration *c, const struct zero_method *meth
 	return MAX(end - start, (uint64_t)1);
 }
 
-/* One batch a method and round, so that a disturbance meets all alike. */
+/*
+ * One batch a method and round, so that a disturbance meets all alike; another method first each round, so
+ * that none has the same few batches all the time, whose place in memory would count for its speed.
+ */
 static void time_methods(struct calibration *c, const struct zero_result *results)
 {
 	while (c->rounds < ROUNDS_MAX &&
 		(c->rounds < ROUNDS_MIN || clock_get_ns(CLOCK_MONOTONIC) < c->end_ns)) {
-		for (size_t i = 0; i < c->count; i++)
+		for (size_t j = 0; j < c->count; j++) {
+			size_t i = (j + c->rounds) % c->count;
 			if (results[i].is_usable)
 				c->ns[i][c->rounds] = time_batch(c, results[i].method);
+		}
 		c->rounds++;
 	}
 }
