@@ -4,6 +4,7 @@ alone and all together, changed by `hpzctl set` and by a reload."""
 import contextlib
 import ctypes
 import os
+import signal
 import statistics
 import struct
 import subprocess
@@ -16,6 +17,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..
 from hpztest import host, wire  # noqa: E402
 from hpztest.case import HpzTest, main  # noqa: E402
 from hpztest.client import get_pool, get_status, hpzctl, hpzctl_json, wait_until  # noqa: E402
+from hpztest.service import get_build_directory  # noqa: E402
 
 MIB, GIB = host.MIB, host.GIB
 BATCH = 2 * MIB
@@ -342,6 +344,49 @@ class Pressure(HpzTest):
         self.assertLessEqual(backoffs[2], 3, shown)
         for rows in phases:
             self.assertLessEqual(self.count_turns(rows), 1, shown)
+
+    # ---- calibration ----
+
+    def test_calibrate(self):
+        got = hpzctl_json("calibrate", "--pool", "two")
+        self.assertEqual((got["schema"], got["pools"]), ("hpz-calibrate-1", 1))
+        methods = [method for method in got["clearing"]["methods"] if method["page_size"] == BATCH]
+        self.assertEqual(len({method["name"] for method in methods}), len(methods))
+        chosen = [method for method in methods if method["chosen"]]
+        self.assertEqual(len(chosen), 1, methods)
+        self.assertTrue(chosen[0]["usable"], chosen)
+        for method in methods:
+            self.assertEqual(method["usable"], method["bytes_per_s"] > 0, method)
+        # What it was measured on is cleared again, and every byte is looked at.
+        self.wait_clean()
+        self.assertEqual(hpzctl_json("verify")["hits"], 0)
+
+    def test_calibrate_without_pages(self):
+        """Nothing to measure on is said, and is no wish that is left behind."""
+        leases = [hpzctl_json("lease", size, "--path")["id"] for size in ["256M"] * 5 + ["64M"] * 4]
+        done = hpzctl("calibrate", check=False)
+        self.assertEqual((done.returncode, "nothing was measured anew" in done.stderr), (75, True), done)
+        for lease in leases:
+            hpzctl("release", lease)
+        self.wait_clean()
+        self.assertEqual(hpzctl("calibrate", "--pool", "none", check=False).returncode, 1)
+
+    def test_calibrate_and_die(self):
+        """Its worker killed, or hpzd: whoever asked is answered, and what was soiled is cleared."""
+        for kill in self.kill_workers, self.service.kill:
+            with subprocess.Popen([f"{get_build_directory()}/client/hpzctl", "calibrate"], stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.DEVNULL) as asker:
+                time.sleep(0.05)
+                kill()
+                self.assertIn(asker.wait(120), (0, 1, 75))
+            self.start_if_dead()
+            self.wait_clean()
+            self.assertEqual(hpzctl_json("verify")["hits"], 0)
+
+    def kill_workers(self):
+        for worker in self.get_memory_workers():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker, signal.SIGKILL)
 
     def test_together(self):
         """All rules at once: never more than the cap, and what is set is in force."""
