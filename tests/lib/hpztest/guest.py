@@ -24,11 +24,15 @@ def get_image():
     return subprocess.run([f"{_LIB}/guest-image"], check=True, capture_output=True, text=True).stdout.splitlines()
 
 
-def make_initrd(directory, programs, script):
-    """An initramfs with busybox, programs of this machine with their libraries, and a shell script as its init; its path."""
+def make_initrd(directory, programs, script, files=()):
+    """An initramfs with busybox, programs of this machine with their libraries, and a shell script as its init; its path.
+
+    files: more of this machine, in /files."""
     root = Path(directory, "root")
-    for name in ("bin", "proc", "sys", "dev", "run", "tmp", "usr/bin", "etc"):
+    for name in ("bin", "proc", "sys", "dev", "run", "tmp", "usr/bin", "etc", "files"):
         (root / name).mkdir(parents=True)
+    for file in files:
+        shutil.copy(file, root / "files")
     shutil.copy(shutil.which("busybox"), root / "bin/busybox")
     for program in programs:
         shutil.copy(program, root / "usr/bin")
@@ -78,6 +82,14 @@ def get_kernel(kernel):
     if done.returncode != 0:
         raise NoKernel(done.stderr.strip().split("\n")[-1])
     return done.stdout.strip()
+
+
+def get_modules(kernel, names):
+    """Paths of modules of such a kernel."""
+    done = subprocess.run([f"{_LIB}/guest-modules", kernel, *names], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise NoKernel(done.stderr.strip().split("\n")[-1])
+    return done.stdout.splitlines()
 
 
 def run_script(script, programs, kernel, memory_mib=1024, words="", limit=300, on_line=None, nodes=()):
