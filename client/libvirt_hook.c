@@ -204,23 +204,28 @@ static int hook_write_state(
 	return r;
 }
 
-/* Puts leased files into place. 0 or negative errno. */
-static int hook_place_memory(
-	struct hook_call *call, int directory, const struct hook_memory *memory, struct hook_state *state)
+/* All files, as if they were mounted: whatever there is of such a one can be taken out again. */
+static void hook_name_files(
+	const struct hook_call *call, const struct hook_memory *memory, struct hook_state *state)
 {
-	const struct domain_plan *plan = &call->plan;
-
-	for (size_t i = 0; i < plan->count; i++) {
+	for (size_t i = 0; i < call->plan.count; i++) {
 		struct hook_file *file = &state->files[i];
-		snprintf(file->alias, sizeof(file->alias), "%s", plan->files[i].alias);
+		snprintf(file->alias, sizeof(file->alias), "%s", call->plan.files[i].alias);
 		snprintf(file->path, sizeof(file->path), "%s", memory->paths[i]);
-		int r = hook_place_add(directory, file->alias, file->path, plan->files[i].size,
-			call->domain.selinux_label, &file->way);
-		if (r < 0)
-			return r;
-		state->file_count++;
+		file->way = HOOK_WAY_BIND;
 	}
-	return 0;
+	state->file_count = call->plan.count;
+}
+
+/* Puts leased files into place. 0 or negative errno. */
+static int hook_place_memory(struct hook_call *call, int directory, struct hook_state *state)
+{
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < state->file_count; i++)
+		r = hook_place_add(directory, state->files[i].alias, state->files[i].path,
+			call->plan.files[i].size, call->domain.selinux_label, &state->files[i].way);
+	return r;
 }
 
 /* Has memory, so the domain gets it; false: it cannot be put there. */
@@ -237,8 +242,9 @@ static bool hook_use_memory(struct hook_call *call, struct hook_report *report, 
 	state->lease = memory->lease;
 	state->is_taken = is_taken;
 	/* Before anything is done, so that it is known if we die meanwhile. */
+	hook_name_files(call, memory, state);
 	hook_write_state(call, report, state);
-	int r = hook_place_memory(call, directory, memory, state);
+	int r = hook_place_memory(call, directory, state);
 	if (r == 0)
 		r = hook_write_state(call, report, state);
 	if (r == 0) {
@@ -307,9 +313,8 @@ static int hook_use_ordinary(
 static void hook_fall_back(struct hook_call *call, struct hook_report *report, int directory,
 	const struct hook_order *order, const char *why)
 {
-	bool has_pages = call->plan.count
-				 ? hook_place_has_pages(directory, &call->plan)
-				 : hook_place_has_room(directory, domain_xml_get_own_size(&call->domain));
+	bool has_pages = hook_place_has_room(directory, domain_xml_get_own_size(&call->domain)) &&
+			 (call->plan.count == 0 || hook_place_has_pages(directory, &call->plan));
 	int priority = call->plan.is_wanted ? LOG_WARNING : LOG_INFO;
 
 	if (call->is_ordinary) {
@@ -350,21 +355,19 @@ static void hook_make_room(
 	*directory = hook_place_open_directory(call->base, call->directory);
 }
 
-/* A call that is repeated begins anew. */
+/* A call that is repeated begins anew; a start whose end nobody told us of is over. */
 static void hook_forget_earlier(struct hook_call *call, struct hook_report *report)
 {
 	_cleanup_free_ struct hook_state *state = calloc(1, sizeof(*state));
-	struct hook_answer *answer;
+	_cleanup_free_ struct hook_answer *answer = calloc(1, sizeof(*answer));
 
-	if (!state || hook_state_read(call->settings.run_dir, call->state_name, state) < 0)
+	if (!state || !answer || hook_state_read(call->settings.run_dir, call->state_name, state) < 0)
 		return;
-	hook_undo(call, report, state, false);
+	bool is_over = strcmp(state->directory, call->directory) != 0;
+	hook_undo(call, report, state, is_over);
 	/* Of the same start it is asked for again, with the same key, and is the same. */
-	if (state->lease && strcmp(state->directory, call->directory) != 0 &&
-		(answer = calloc(1, sizeof(*answer)))) {
+	if (is_over && state->lease)
 		hook_ask_release(&call->settings, state->lease, call->deadline_ns, answer);
-		free(answer);
-	}
 	hook_state_remove(call->settings.run_dir, call->state_name);
 }
 

@@ -39,6 +39,13 @@ sys.stdin.read()
 """
 
 
+def get_command(pid):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode(errors="replace")
+    except OSError:
+        return ""
+
+
 def escape(text):
     return text.replace("&", "&amp;").replace("<", "&lt;").replace("'", "&apos;")
 
@@ -276,23 +283,31 @@ class Life(HookTest):
         named.stop()
 
     def test_killed(self):
-        """Whenever the hook dies, the next start has clean memory, and nothing stays behind."""
+        """Whenever the hook dies, the next start has clean memory, and nothing stays behind: of links, and of mounts."""
         name, dice = str(uuid.uuid4()), random.Random(6)
-        for _ in range(15):
-            domain = Domain(self, "killed", own=name)
-            domain.make_directory()
-            with subprocess.Popen([HOOK, "killed", "start", "begin", "-"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
-                                  stderr=subprocess.DEVNULL, env={**os.environ, "HPZ_CONFIG": str(self.hook_config)},
-                                  process_group=0 if sys.version_info >= (3, 11) else None) as hook:
-                hook.stdin.write(domain.make_xml().encode())
-                hook.stdin.close()
-                time.sleep(dice.random() * 0.03)
-                hook.kill()
+        for root, base in ((self.mount, self.base), (self.temp, self.make_base(self.temp))):
+            self.set_libvirt(root=root)
+            for _ in range(10):
+                domain = Domain(self, "killed", own=name, base=base)
+                self.kill_start(domain, dice.random() * 0.03)
+                domain.stop()
+                self.assertFalse(domain.directory.exists())
+            domain = Domain(self, "killed", own=name, base=base)
+            domain.start()
+            self.assertEqual(domain.run_qemu(), (16 * MIB, True))
             domain.stop()
-        domain = Domain(self, "killed", own=name)
-        domain.start()
-        self.assertEqual(domain.run_qemu(), (16 * MIB, True))
-        domain.stop()
+        self.assertNotIn(str(self.temp), Path("/proc/self/mounts").read_text())
+
+    def kill_start(self, domain, seconds):
+        domain.make_directory()
+        with subprocess.Popen([HOOK, domain.name, "start", "begin", "-"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL, env={**os.environ, "HPZ_CONFIG": str(self.hook_config)}) as hook:
+            hook.stdin.write(domain.make_xml().encode())
+            hook.stdin.close()
+            time.sleep(seconds)
+            hook.kill()
+        # Its children die with it, a moment later.
+        wait_until("they are gone", lambda: not any(str(HOOK) in get_command(pid) for pid in os.listdir("/proc") if pid.isdigit()))
 
 
 class Without(HookTest):
