@@ -1,5 +1,9 @@
 #!/usr/bin/env python3
-"""Whatever one client does, the others are served as before: medians beside the attack against medians without it."""
+"""Whatever one client does, the others are served as before: hpzd waits for nobody, and what it does for them is no more work.
+
+Neither is a matter of time: what its loop sleeps for is in the kernel's trace of it (hpztest/sleeps.py), and its work is the processor
+time it uses, which is the same on a machine that others keep busy.
+"""
 import array
 import contextlib
 import os
@@ -10,16 +14,16 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "lib"))
-from hpztest import host, wire  # noqa: E402
+from hpztest import host, sleeps, wire  # noqa: E402
 from hpztest.case import HpzTest, main  # noqa: E402
 from hpztest.client import Hold, get_leases, get_status, hpzctl, wait_until  # noqa: E402
 from hpztest.wire import Stranger  # noqa: E402
 
 MIB = host.MIB
 ROUNDS = 100  # fewer than there are single pages: nothing has to wait for clearing
-# A loop that waits for a client is slower by a factor of thousands. A neighbour that is busy, as some attackers are, costs
-# the median little and the slowest tenth a turn of the scheduler.
-RATIOS = {"lease": 10, "lease p90": 100, "status": 10, "status p90": 100}
+# Of processor time beside the attack to that before it. Caches that others use make it more by half; to look at every connection, or
+# at every page, for each request makes it some hundred times as much.
+WORK_RATIO = 10
 
 
 class Served(HpzTest):
@@ -29,23 +33,34 @@ class Served(HpzTest):
         super().setUp()
         self.pid = self.service.get_pid()
         self.measure()
-        self.quiet = self.measure()
+        self.quiet, _ = self.measure()
 
-    def measure(self):
-        with Hold("--size", 0) as holder:
-            lease = holder.call("time-leases", 2 * MIB, ROUNDS)
-            status = holder.call("time-status", ROUNDS)
-        return {"lease": lease["median_ns"], "lease p90": lease["p90_ns"], "status": status["median_ns"], "status p90": status["p90_ns"]}
+    def measure(self, leases=ROUNDS):
+        """hpzd's processor time for each request (its loop is all there is of it), and the call it slept in that it must not sleep in."""
+        pid = self.service.get_pid()
+        clock = (~pid << 3) | 2  # of the process, as clock_getcpuclockid(3) has it
+        with Hold("--size", 0) as holder, contextlib.ExitStack() as stack:
+            try:
+                trace = stack.enter_context(sleeps.Sleeps(self.service.directory, pid))
+            except sleeps.NoTrace as error:
+                self.skipTest(str(error))
+            before = time.clock_gettime_ns(clock)
+            if leases:
+                holder.call("time-leases", 2 * MIB, leases)
+            holder.call("time-status", ROUNDS)
+            work = time.clock_gettime_ns(clock) - before
+        return work / (leases + ROUNDS), trace.get_worst()
 
-    def check_served(self, what):
-        """Three attempts: this is about being stuck, not about a neighbour's burst."""
+    def check_served(self, what, leases=ROUNDS):
+        """Three attempts: others than the attacker may ask hpzd for something, too."""
+        seen = []
         for _ in range(3):
-            beside = self.measure()
-            slower = {name: round(beside[name] / self.quiet[name], 1) for name in beside}
-            if all(slower[name] < RATIOS[name] for name in slower):
+            work, worst = self.measure(leases)
+            if work < self.quiet * WORK_RATIO and (worst is None or worst.ns < sleeps.LOOP_MAX_NS):
                 break
+            seen.append(f"{work / 1000:.0f} us of work a request where {self.quiet / 1000:.0f} were enough, and {worst}")
         else:
-            self.fail(f"beside {what} others are slower by {slower}")
+            self.fail(f"beside {what}: {'; '.join(seen)}")
         self.assertEqual(self.service.get_pid(), self.pid, f"hpzd did not survive {what}")
 
 
@@ -220,13 +235,8 @@ class Crowds(Served):
             for _ in range(100):
                 stranger = stack.enter_context(Stranger())
                 stranger.send(wire.make_lease(64 * MIB, timeout_ms=60000))
-            self.check_status_served("a waiting crowd")
+            self.check_served("a waiting crowd", leases=0)
         wait_until("nobody waits", lambda: get_status()["pools"][0]["waiting"] == 0)
-
-    def check_status_served(self, what):
-        with Hold("--size", 0) as holder:
-            median = holder.call("time-status", ROUNDS)["median_ns"]
-        self.assertLess(median / self.quiet["status"], RATIOS["status"], what)
 
 
 class Tenants(Served):
@@ -282,7 +292,8 @@ class Tenants(Served):
             holder.call("setlease")
             begin = time.monotonic()
             self.service.start()
-            start_seconds = time.monotonic() - begin
+            # Whoever waits for it does so until the kernel breaks it (45 s).
+            self.assertLess(time.monotonic() - begin, int(host.Path("/proc/sys/fs/lease-break-time").read_text()) - 5)
             self.pid = self.service.get_pid()
             self.check_served("a file lease")
             self.assertEqual(self.get_lease(holder.id)["state"], "leased")
@@ -290,9 +301,6 @@ class Tenants(Served):
             self.check_served("a file lease on what was released")
         self.wait_ended(holder.id, 120)
         self.check_next_tenants()
-        begin = time.monotonic()
-        self.service.restart()
-        self.assertLess(start_seconds, 10 * (time.monotonic() - begin) + 1, "its start waited for the file lease")
 
     def test_truncated_by_its_holder(self):
         with Hold("--size", 64 * MIB) as holder:

@@ -23,20 +23,7 @@ from hpztest.service import get_build_directory  # noqa: E402
 MIB = host.MIB
 LEASES, ROUNDS = 100, 9 if os.environ.get("HPZ_LONG") else 3
 SEGMENTS_PAGES, POOL_PAGES = 24, 192
-# In 24 rounds beside four busy processes nothing but the two calls below slept at all. What hpzd shares with its own helpers (the
-# directories of the pools) may be held by one that has just lost its CPU: not as long as that, and not in every other round.
-SLEEP_MAX_NS = 20_000_000
 TENANT, NICE = 61001, 10
-
-
-def is_meant(call):
-    """Waiting for work, and for the exec of a helper that has just been forked (uv_spawn): nobody else can prolong that."""
-    return call.name.startswith("epoll_") or call.name == "read" and "pipe_read" in (call.stack or ["pipe_read"])[0]
-
-
-def get_worst(trace):
-    """The call that slept longest of those that must not, or None."""
-    return next((call for call in trace.calls if not is_meant(call)), None)
 
 
 class Attack:
@@ -114,14 +101,14 @@ class NoBlock(HpzTest):
             self.wait_stock()
             attack = start()
             try:
-                worst.append(get_worst(self.measure(attack)))
+                worst.append(self.measure(attack).get_worst())
             except sleeps.NoTrace as error:
                 self.skipTest(str(error))
             finally:
                 attack.end()
         host.note(f"{what}: the loop's longest sleeps: {'; '.join(map(str, worst))}")
         median_ns = statistics.median(call.ns if call else 0 for call in worst)
-        self.assertLess(median_ns, SLEEP_MAX_NS, f"beside {what} the loop waits: {'; '.join(map(str, worst))}")
+        self.assertLess(median_ns, sleeps.LOOP_MAX_NS, f"beside {what} the loop waits: {'; '.join(map(str, worst))}")
         self.assertEqual(self.service.get_pid(), daemon)
 
     def block(self, kind):
@@ -163,8 +150,8 @@ class NoBlock(HpzTest):
             def is_seen():
                 with self.trace(process.pid) as trace:
                     time.sleep(0.3)
-                call = get_worst(trace)
-                return call if call and call.ns >= SLEEP_MAX_NS else None
+                call = trace.get_worst()
+                return call if call and call.ns >= sleeps.LOOP_MAX_NS else None
             try:
                 return wait_until("it sleeps", is_seen, 300)
             except sleeps.NoTrace as error:
