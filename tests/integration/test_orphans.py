@@ -47,7 +47,11 @@ class Never(HpzTest):
         wait_until("the kernel has them back", lambda: get_pool()["orphan_pages"] == 0)
         self.wait_idle()
 
-    def check_across(self, death):
+    def kill(self):
+        self.service.kill()
+        self.service.start()
+
+    def test_across_a_restart_and_a_death(self):
         """Its owner's, counted and told of as before; gone when the kernel has the pages."""
         wait_until("the full proof is in force", lambda: get_status()["proof"] == "bpf")
         with Hold("--size", 8 * MIB, "--label", "pinned") as holder:
@@ -56,7 +60,7 @@ class Never(HpzTest):
             hpzctl("release", holder.id)
             self.wait_ended(holder.id)
             before, = hpzctl_json("leases")["orphans"]
-            for _ in range(2):
+            for death in (self.service.restart, self.kill):
                 death()
                 after, = hpzctl_json("leases")["orphans"]
                 for key in ("lease", "label", "uid"):
@@ -69,17 +73,8 @@ class Never(HpzTest):
             self.assertEqual(get_pool()["orphan_pages"], 1, "forgotten while it is held")
         wait_until("the kernel has them back", lambda: get_pool()["orphan_pages"] == 0)
         self.wait_idle()
-        death()
+        self.kill()
         self.assertEqual(get_pool()["orphans"], 0)
-
-    def test_across_a_restart(self):
-        self.check_across(self.service.restart)
-
-    def test_across_a_death(self):
-        def kill():
-            self.service.kill()
-            self.service.start()
-        self.check_across(kill)
 
     def test_name(self):
         """A held name keeps nothing: the file is cut first."""

@@ -148,23 +148,6 @@ class Restart(HpzTest):
     def get_files(self, state):
         return {file.stat().st_ino for file in (self.service.directory / "2M/hpz/1/node0" / state).iterdir()}
 
-    def test_journal_lost(self):
-        """Owner unknown, label "?", and it ends when nobody has held it at two looks."""
-        with Hold("--size", LARGE, "--unbound", "--label", "forgotten") as holder:
-            holder.call("fill", 2)
-            self.service.kill()
-            for file in (self.service.directory / "run").iterdir():
-                if file.is_file():
-                    file.unlink()
-            self.service.start()
-            lease, = get_leases()
-            self.assertEqual((lease["id"], lease["label"]), (holder.id, "?"))
-            time.sleep(1)
-            self.assertTrue(holder.call("verify", 2)["equal"])
-        self.wait_ended(holder.id, 90)
-        self.wait_clean()
-        self.check_next_tenant()
-
     def test_journal_cut(self):
         """The last record half written, as a death in the middle leaves it: everything before it counts."""
         with Hold("--size", LARGE, "--unbound", "--label", "cut") as holder:

@@ -167,7 +167,7 @@ class LostJournal(UpgradeTest):
         """Nobody knows whose they are: they end when nobody held them at two looks, and not before."""
         holders = [self.hold("--unbound", "--label", "fd"), self.hold("--path", "--label", "path", tenant=2)]
         path = holders[1].got["segments"][0]["path"]
-        self.service.stop()
+        self.service.kill()
         shutil.rmtree(self.run_dir)
         self.service.start()
         for holder in holders:
@@ -185,6 +185,8 @@ class LostJournal(UpgradeTest):
             self.wait_ended(holder.id)
         self.assertFalse(os.path.exists(os.path.dirname(path)), "its hand-over directory stays")
         self.wait_clean()
+        for _ in holders:
+            self.hold()  # zero for the next tenants
 
     def test_unrecorded_directories(self):
         """Died between making a hand-over directory and recording it; what is not ours stays."""
