@@ -293,6 +293,7 @@ class Systemd(unittest.TestCase):
         self.addCleanup(drop_in.unlink)
         self.addCleanup(run, "systemctl", "stop", "hpz-libvirt.service")
         run("systemctl", "daemon-reload")
+        run("ldconfig")  # libhpz has only just been installed
 
         def lease(uuid):
             return hpzctl_json("lease", "2M", "--path", "--label", "vm", "--key", f"libvirt:{uuid}")["id"]
