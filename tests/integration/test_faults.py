@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Every system call that can fail does: others are served, the failure has a name, and the pool fills up again by itself.
 
-Each error once; the first of each call also for a while. HPZ_LONG=1: all of them for a while.
+Each error once; the first of each call also for a while. HPZ_LONG=1: all of them for a while, and at the third call.
 """
 import contextlib
 import errno
@@ -21,7 +21,7 @@ MIB = host.MIB
 TIMEOUT = 13
 HERTZ = os.sysconf("SC_CLK_TCK")
 IS_LONG = bool(os.environ.get("HPZ_LONG"))
-PERSISTENT_S = 1.0
+PERSISTENT_S = 2.0 if IS_LONG else 0.5  # and at least one round of leases
 REACHED_S = 15    # a new hpzd learns and calibrates before it fills and clears
 CPU_MAX = 0.4     # of one processor, hpzd's while everything fails: it must not spin
 SETTLE_S = 60
@@ -163,9 +163,7 @@ class Faults(HpzTest):
         """Whoever has nothing to do with it: the holder's memory, and a question, unless answers are what fails."""
         self.assertTrue(other.call("verify", 9)["equal"])
         if point != "reply":
-            begin = time.monotonic()
-            get_status()
-            self.assertLess(time.monotonic() - begin, 2, "hpzd does not answer while something fails")
+            get_status()  # fails when it is not answered
 
     def check_recovery(self, descriptors):
         self.release_all()
@@ -235,9 +233,10 @@ class Faults(HpzTest):
     def test_once(self):
         self.run_all("1")
 
-    def test_the_third(self):
-        """Halfway through a round of leases."""
-        self.run_all("3")
+    if IS_LONG:
+        def test_the_third(self):
+            """Halfway through a round of leases."""
+            self.run_all("3")
 
     def test_for_a_while(self):
         self.run_all("1-")
