@@ -234,16 +234,17 @@ log_outputs = "1:file:{self.log}"
 
 
 class Domain:
-    """A guest of lib/guest-image; `cells`: MiB of each of its NUMA nodes, `dimms`: of memory devices. It listens at an address in each cell (SLOT)."""
+    """A guest of lib/guest-image; `cells`: MiB of each of its NUMA nodes, `dimms`: of memory devices; `has_slots`: more can
+    be plugged. It listens at an address in each cell (SLOT)."""
 
     def __init__(self, libvirtd, name, memory_mib=128, cells=(), words="", backing="file", metadata="", emulator=EMULATOR,
-                 devices="", dimms=(), uuid=None):
+                 devices="", dimms=(), has_slots=False, uuid=None):
         self.libvirtd, self.name = libvirtd, name
         self.uuid = uuid or str(uuids.uuid4())
         self.cells = tuple(cells) or (memory_mib,)
         self.is_cells = bool(cells)
         self.words, self.backing, self.metadata, self.emulator = words, backing, metadata, emulator
-        self.devices, self.dimms = devices, dimms
+        self.devices, self.dimms, self.has_slots = devices, dimms, has_slots or bool(dimms)
         self.console = libvirtd.directory / "guest" / f"{self.uuid}.console"
 
     # ---- what it is ----
@@ -290,7 +291,7 @@ class Domain:
         words = " ".join([f"memmap=1M${slot:#x}" for slot in slots] + [f"hpz.listen={','.join(map(hex, slots))}", self.words])
         numa = "".join(f"<cell id='{index}' cpus='{index}' memory='{cell}' unit='MiB'/>" for index, cell in enumerate(self.cells))
         numa = f"<numa>{numa}</numa>" if self.is_cells else ""
-        maximum = "<maxMemory slots='16' unit='GiB'>1</maxMemory>" if self.dimms else ""
+        maximum = "<maxMemory slots='16' unit='GiB'>1</maxMemory>" if self.has_slots else ""
         dimms = "".join(f"<memory model='dimm'><target><size unit='MiB'>{dimm}</size><node>0</node></target></memory>"
                         for dimm in self.dimms)
         return f"""<domain type='qemu'>

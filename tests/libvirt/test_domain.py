@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+"""hpzctl domain and hpz-libvirt with a real libvirtd: domains changed, memory plugged, a libvirtd that comes and goes."""
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "lib"))
+from hpztest import host  # noqa: E402
+from hpztest.case import HpzTest, main  # noqa: E402
+from hpztest.client import get_leases, hpzctl_json, running, wait_until  # noqa: E402
+from hpztest.service import get_build_directory  # noqa: E402
+from hpztest.virt import Libvirtd, Memory, NoLibvirtd, get_mapped  # noqa: E402
+
+MIB = host.MIB
+GONE = "11111111-2222-3333-4444-5555555555ee"
+_libvirtd = None
+
+
+def get_libvirtd():
+    """One for all tests, with the hook as it is installed, but with the configuration of the hpzd under test."""
+    global _libvirtd
+    if _libvirtd is None:
+        hook = f"#!/bin/sh\nHPZ_CONFIG={os.environ['HPZ_CONFIG']} exec {get_build_directory()}/client/hpz-libvirt-hook \"$@\"\n"
+        libvirtd = Libvirtd(Path(os.environ["HPZ_RUN_DIR"], "virt"), "domain", os.environ["HPZ_MOUNT_2M"], hook)
+        unittest.addModuleCleanup(libvirtd.end)
+        _libvirtd = libvirtd.start()
+    return _libvirtd
+
+
+class DomainTest(HpzTest):
+    def setUp(self):
+        super().setUp()
+        try:
+            self.libvirtd = get_libvirtd()
+        except NoLibvirtd as reason:
+            self.skipTest(str(reason))
+        self.addCleanup(self.libvirtd.remove_domains)
+        self.pages = host.PagePool(2 * MIB)
+
+    def hpzctl_domain(self, *words, status=0):
+        """Where libvirtd has its files; what it says."""
+        done = self.libvirtd.run_inside(get_build_directory() / "client/hpzctl", "domain", *words, "--json", timeout=120)
+        self.assertEqual(done.returncode, status, done.stderr)
+        return json.loads(done.stdout) if done.stdout else done.stderr
+
+    def get_row(self, domain):
+        return next(row for row in self.hpzctl_domain("list")["domains"] if row["uuid"] == domain.uuid)
+
+    def get_inodes(self, *leases):
+        return {inode for lease in leases for inode in Memory(self.libvirtd.mount, lease).get_inodes()}
+
+
+class Change(DomainTest):
+    def test_enable_and_disable(self):
+        domain = self.libvirtd.define("plain", memory_mib=16, backing="none", devices="<graphics type='vnc' passwd='sesame'/>")
+        before = domain.virsh("dumpxml", "--security-info").stdout
+        said = self.hpzctl_domain("check", domain.name, status=1)
+        self.assertFalse(said["planned"])
+
+        said = self.hpzctl_domain("enable", domain.name, "--dry-run")
+        self.assertEqual((said["changes"], said["applied"]), (True, False))
+        self.assertEqual([line for line in said["difference"].splitlines()[2:] if line[0] == "-"], [])
+        self.assertIn('+    <source type="file"/>', said["difference"])
+        self.assertNotIn("sesame", said["difference"])
+        self.assertFalse(self.hpzctl_domain("enable", domain.name, status=1)["applied"])
+        self.assertEqual(domain.virsh("dumpxml", "--security-info").stdout, before)
+
+        self.assertTrue(self.hpzctl_domain("enable", domain.name, "--yes")["applied"])
+        self.assertFalse(self.hpzctl_domain("enable", domain.name, "--yes")["changes"])
+        said = self.hpzctl_domain("check", domain.name)
+        self.assertEqual((said["pooled"], said["problems"], [file["alias"] for file in said["files"]]), (True, [], ["pc.ram"]))
+        self.assertEqual(self.get_row(domain)["lease"], None)
+        domain.start("--paused")
+        row = self.get_row(domain)
+        self.assertEqual((row["active"], row["lease"], row["leased"], row["why"]), (True, domain.get_lease()["id"], 16 * MIB, None))
+        self.assertEqual(get_mapped(domain.get_pid()), self.get_inodes(row["lease"]))
+
+        self.assertTrue(self.hpzctl_domain("disable", domain.name, "--yes")["applied"])
+        self.assertEqual(self.get_row(domain)["lease"], row["lease"])  # it runs as it is
+        domain.destroy()
+        self.assertEqual(domain.virsh("dumpxml", "--security-info").stdout, before)
+        domain.start("--paused")
+        self.assertEqual((self.get_row(domain)["lease"], self.get_row(domain)["leased"]), (None, 0))
+
+
+class Plug(DomainTest):
+    def test_attach(self):
+        domain = self.libvirtd.define("plugged", cells=(32,), has_slots=True)
+        domain.start("--paused")
+        leases, free = [domain.get_lease()["id"]], self.pages.get_free()
+        for index in range(2):
+            said = self.hpzctl_domain("attach-memory", domain.name, "64M")
+            self.assertEqual((said["uuid"], said["dimm"], said["done"], said["size"]), (domain.uuid, f"dimm{index}", "attached", 64 * MIB))
+            leases.append(said["lease"])
+            self.assertEqual(get_mapped(domain.get_pid()), self.get_inodes(*leases), "QEMU's memory is not the pool's")
+        self.assertEqual(self.pages.get_free(), free, "pages of the kernel's were taken")
+        for file in Memory(self.libvirtd.mount, leases[1]).files:
+            self.assertEqual((file.stat().st_uid, file.stat().st_mode & 0o777, file.stat().st_nlink <= 2), (0, 0, True), file)
+        self.assertEqual([str(file) for file in self.libvirtd.backing.rglob("*") if file.is_file()], [])
+        self.assertEqual(self.get_row(domain)["leased"], 160 * MIB)
+        self.assertEqual([lease["label"] for lease in get_leases()], [domain.name] * 3)
+        # The guest stands still, so it lets go of nothing; and its memory stays its own.
+        self.hpzctl_domain("detach-memory", domain.name, "dimm1", "--wait", "0.5", status=75)
+        self.assertIn("not from a pool", self.hpzctl_domain("detach-memory", domain.name, "dimm7", status=1))
+        self.assertEqual(get_mapped(domain.get_pid()), self.get_inodes(*leases))
+        domain.destroy()
+        wait_until("no lease is left", lambda: get_leases() == [])
+
+    def test_attach_fails(self):
+        """libvirt refuses it, or hpzd: nothing is left."""
+        domain = self.libvirtd.define("fixed", memory_mib=16)
+        self.assertIn("does not run", self.hpzctl_domain("attach-memory", domain.name, "64M", status=1))
+        domain.start("--paused")
+        lease = domain.get_lease()["id"]
+        self.assertIn("libvirt does not attach", self.hpzctl_domain("attach-memory", domain.name, "64M", status=1))
+        self.hpzctl_domain("attach-memory", domain.name, "100T", status=1)
+        wait_until("its lease is gone", lambda: [lease["id"] for lease in get_leases()] == [lease])
+        self.assertEqual([str(file) for file in self.libvirtd.backing.rglob("*") if file.is_file()], [])
+
+
+class Watch(DomainTest):
+    @contextlib.contextmanager
+    def watcher(self):
+        self.log = self.libvirtd.directory / "watcher.log"
+        with open(self.log, "wb") as log, running([*self.libvirtd._enter(), get_build_directory() / "client/hpz-libvirt", "--grace", "1"],
+                                                  stdin=subprocess.DEVNULL, stdout=log, stderr=log) as process:
+            yield
+            process.terminate()
+            process.wait(60)
+
+    def wait_said(self, what, count=1):
+        wait_until(f"it says {what}", lambda: self.log.read_text().count(what) >= count)
+
+    def test_libvirtd_comes_and_goes(self):
+        """What runs keeps its memory; what does not, whatever the reason, is ended."""
+        domain = self.libvirtd.define("watched", memory_mib=16)
+        domain.start("--paused")
+        lease = domain.get_lease()["id"]
+
+        def add_lost():
+            return hpzctl_json("lease", "2M", "--path", "--label", "lost", "--key", f"libvirt:{GONE}:1-1")["id"]
+
+        lost = add_lost()
+        with self.watcher():
+            self.wait_said("connected to libvirt")
+            self.wait_ended(lost)
+            self.libvirtd.kill()
+            self.wait_said("no connection to libvirt")
+            lost = add_lost()
+            self.libvirtd.restart()
+            self.wait_said("connected to libvirt", 2)
+            self.wait_ended(lost)
+            self.assertEqual(domain.get_lease()["id"], lease)
+            # An event: a domain that has ended is looked after.
+            lost = add_lost()
+            domain.destroy()
+            self.wait_ended(lost)
+            self.wait_ended(lease)
+        self.assertEqual(self.log.read_text().count("released lease"), 3)
+
+
+if __name__ == "__main__":
+    main()
