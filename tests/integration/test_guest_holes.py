@@ -199,6 +199,8 @@ class ByPath(Tests, HpzTest):
 
 
 class ByDescriptor(Tests, HpzTest):
+    test_balloon = None  # punches nothing, by path or by descriptor
+
     def start_leased(self, command, size_mib=GUEST_MIB, extra=""):
         guest = self.start(["hpzctl", "run", "--size", f"{size_mib}M", "--", *command, *get_backend("{hpz}", size_mib, extra)])
         return next(lease["id"] for lease in get_leases() if lease["pid"] == guest.process.pid), guest
