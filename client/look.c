@@ -83,6 +83,7 @@ static void look_release(
 		return;
 	}
 	look->released++;
+	look->leases--;
 	look_say(LOOK_INFO,
 		"released lease %" PRIu64 " (%s): libvirt has no running domain %s, and no process runs it",
 		info->id, info->label, uuid);
