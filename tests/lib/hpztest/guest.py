@@ -24,6 +24,11 @@ def get_image():
     return subprocess.run([f"{_LIB}/guest-image"], check=True, capture_output=True, text=True).stdout.splitlines()
 
 
+def has_balloon():
+    """Whether the image has the modules for one: they may be missing where there is no network."""
+    return subprocess.run([f"{_LIB}/guest-modules", get_image()[0], "virtio_balloon"], capture_output=True).returncode == 0
+
+
 def make_initrd(directory, programs, script, files=()):
     """An initramfs with busybox, programs of this machine with their libraries, and a shell script as its init; its path.
 

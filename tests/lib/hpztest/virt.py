@@ -288,7 +288,7 @@ class Domain:
     def get_xml(self):
         kernel, initrd = self._get_image()
         slots = self.get_slots()
-        words = " ".join([f"memmap=1M${slot:#x}" for slot in slots] + [f"hpz.listen={','.join(map(hex, slots))}", self.words])
+        words = " ".join([f"memmap=1M${slot:#x}" for slot in slots] + [self.words, f"hpz.listen={','.join(map(hex, slots))}"])
         numa = "".join(f"<cell id='{index}' cpus='{index}' memory='{cell}' unit='MiB'/>" for index, cell in enumerate(self.cells))
         numa = f"<numa>{numa}</numa>" if self.is_cells else ""
         maximum = "<maxMemory slots='16' unit='GiB'>1</maxMemory>" if self.has_slots else ""
@@ -310,7 +310,7 @@ class Domain:
     <emulator>{self.emulator}</emulator>
     <serial type='file'><source path={quoteattr(str(self.console))}/></serial>
     <controller type='usb' model='none'/>
-    <memballoon model='none'/>
+    <memballoon model='{"virtio" if "hpz.balloon" in self.words else "none"}'/>
     {dimms}{self.devices}
   </devices>
 </domain>"""
