@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """hpzd at rest wakes nobody and is small: no context switch in ten seconds, and 1 TiB of pool (simulated) in 10 MiB."""
+import contextlib
 import json
 import os
 import sys
@@ -70,10 +71,16 @@ class Simulated(SimulatedTest):
         self.assertIn("SIMULATED", pool["message"])
         segments = sum(1 for _ in (self.directory / "mnt/big/hpz/1/node0/clean").iterdir())
         self.assertGreaterEqual(segments, 10000)
-        pids = [self.process.pid, *host.get_descendants(self.process.pid)]
-        self.assertGreater(len(pids), 1)
-        for pid in pids:
-            self.assertLessEqual(get_field(pid, "VmRSS") * 1024, RESIDENT_MAX, (pid, pids))
+        self.assertGreater(len(host.get_descendants(self.process.pid)), 0)
+        # A worker that measures the methods has some memory of its own for that moment.
+        wait_until("none of its processes has more than it may", self._is_small)
+
+    def _is_small(self):
+        sizes = []
+        for pid in [self.process.pid, *host.get_descendants(self.process.pid)]:
+            with contextlib.suppress(FileNotFoundError):  # a helper that ended meanwhile
+                sizes.append(get_field(pid, "VmRSS") * 1024)
+        return max(sizes) <= RESIDENT_MAX
 
     def test_leases(self):
         """They come and go as ever; nothing of it costs a page."""
