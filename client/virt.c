@@ -26,15 +26,22 @@ const char *virt_get_error(void)
 
 /* ---- domains ---- */
 
+static bool virt_is_no_domain(void)
+{
+	const virError *error = virGetLastError();
+
+	return error && error->code == VIR_ERR_NO_DOMAIN;
+}
+
 static int virt_read_domain(virDomainPtr from, struct virt_domain *ret_domain)
 {
-	int is_active = virDomainIsActive(from);
 	const char *name = virDomainGetName(from);
+	int is_active = virDomainIsActive(from);
 
+	/* It may be gone since it was listed; else not to know is not the same as no. */
+	ret_domain->is_active = is_active > 0 || (is_active < 0 && !virt_is_no_domain());
 	if (virDomainGetUUIDString(from, ret_domain->uuid) < 0 || !name)
 		return -EIO;
-	/* Gone since it was listed. */
-	ret_domain->is_active = is_active > 0;
 	ret_domain->name = strdup(name);
 	return ret_domain->name ? 0 : -ENOMEM;
 }

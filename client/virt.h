@@ -24,7 +24,7 @@ void virt_silence(void);
 struct virt_domain {
 	char uuid[VIR_UUID_STRING_BUFLEN]; /* lower case */
 	char *name;
-	bool is_active; /* starting, running, paused, or ending */
+	bool is_active; /* starting, running, paused, or ending; or libvirt could not say */
 };
 
 struct virt_domains {
