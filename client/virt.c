@@ -167,12 +167,21 @@ static void virt_on_timer(uv_timer_t *timer)
 		virt_try_later(virt);
 }
 
-/* libvirt does not connect again by itself. Closing the old one is nothing for its own callback. */
+/* libvirt calls this in whatever thread reads from the socket, as one that looks: here the loop is only told.
+ */
 static void virt_on_closed(virConnectPtr connection, int reason, void *user)
 {
 	struct virt *virt = user;
 
-	if (connection != virt->connection)
+	uv_async_send(&virt->closed);
+}
+
+/* libvirt does not connect again by itself. One that was lost before it was ours virt_on_opened() sees. */
+static void virt_on_told(uv_async_t *async)
+{
+	struct virt *virt = CONTAINER_OF(async, struct virt, closed);
+
+	if (!virt->connection || virConnectIsAlive(virt->connection) == 1)
 		return;
 	virt->old = steal_pointer(&virt->connection);
 	virt->is_silent = true;
@@ -183,7 +192,12 @@ static void virt_on_closed(virConnectPtr connection, int reason, void *user)
 int virt_open(struct virt *virt, uv_loop_t *loop, const char *uri, const struct virt_handlers *handlers)
 {
 	*virt = (struct virt){.loop = loop, .uri = uri, .handlers = *handlers, .delay_ms = VIRT_DELAY_MS};
-	int r = uv_timer_init(loop, &virt->timer);
+	int r = uv_async_init(loop, &virt->closed, virt_on_told);
+	if (r < 0)
+		return r;
+	/* Alone it is no reason to go on. */
+	uv_unref((uv_handle_t *)&virt->closed);
+	r = uv_timer_init(loop, &virt->timer);
 	return r < 0 ? r : uv_timer_start(&virt->timer, virt_on_timer, 0, 0);
 }
 

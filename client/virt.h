@@ -56,7 +56,8 @@ struct virt {
 	virConnectPtr opened;     /* by the thread that opens */
 	virConnectPtr old;        /* lost, to be closed by that thread */
 	uv_work_t work;
-	uv_timer_t timer; /* until the next try */
+	uv_timer_t timer;  /* until the next try */
+	uv_async_t closed; /* says that a connection may have been */
 	uint64_t delay_ms;
 	bool is_silent;
 	char error[256];
