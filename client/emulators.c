@@ -85,6 +85,10 @@ pid_t emulators_find(const char *uuid)
 
 	if (!directory)
 		return -errno;
+	/* With hidepid=invisible, and no CAP_SYS_PTRACE, others' processes are not there: then nobody knows.
+	 */
+	if (access("/proc/1", F_OK) < 0)
+		found = -errno;
 	while (found == 0) {
 		errno = 0;
 		const struct dirent *entry = readdir(directory);
