@@ -196,13 +196,17 @@ static int domain_memory_lease(const struct hpzctl *ctl, const struct domain_mem
 		     : HPZCTL_DONE;
 }
 
-/* libvirt names the device after its slot; else QEMU has made a file of its own, and ours is not used. */
-static bool domain_memory_is_attached(const struct domain_running *running, const char *alias)
+/*
+ * libvirt names the device after its slot; else QEMU has made a file of its own, and ours is not used. 1, 0
+ * or negative errno: not to know is not the same as no.
+ */
+static int domain_memory_is_attached(const struct domain_running *running, const char *alias)
 {
 	_cleanup_free_ char *xml = virDomainGetXMLDesc(running->domain, 0);
 	_cleanup_free_ char *device = NULL;
+	int r = xml ? domain_dimm_find(xml, strlen(xml), alias, &device) : -EIO;
 
-	return xml && domain_dimm_find(xml, strlen(xml), alias, &device) == 0;
+	return r == -ENOENT ? 0 : r < 0 ? r : 1;
 }
 
 static int domain_memory_plug(const struct domain_memory *wanted, const struct domain_running *running,
@@ -213,6 +217,7 @@ static int domain_memory_plug(const struct domain_memory *wanted, const struct d
 	domain_dimm_format(place->slot, wanted->size, (unsigned)wanted->cell, xml);
 	if (virDomainAttachDeviceFlags(running->domain, xml, VIR_DOMAIN_AFFECT_LIVE) < 0)
 		return domain_fail("libvirt does not attach memory to domain %s", running->read->name);
+	/* It was attached, whether that can be seen or not. */
 	if (domain_memory_is_attached(running, place->alias))
 		return HPZCTL_DONE;
 	hpzctl_say("libvirt did not name the device %s: its memory is not from the pool", place->alias);
@@ -258,9 +263,11 @@ static int domain_memory_attach(const struct hpzctl *ctl, const struct domain_me
 		status = domain_memory_lease(ctl, wanted, &running, &place, hpz, &lease);
 	if (!status) {
 		status = domain_memory_use(wanted, &running, &place, lease);
-		if (status)
+		/* Another attach of the same slot has the same key, and so the same lease: it may be in use.
+		 * What is not, ends by itself. */
+		if (status && domain_memory_is_attached(&running, place.alias) == 0)
 			hpz_release(hpz, hpz_lease_get_id(lease), 0, 0);
-		else
+		else if (!status)
 			domain_memory_report(ctl, &running, "attached", place.alias,
 				hpz_lease_get_size(lease), hpz_lease_get_id(lease));
 	}
@@ -332,7 +339,8 @@ static int domain_memory_unplug(
 	}
 	if (virDomainDetachDeviceFlags(running->domain, device, VIR_DOMAIN_AFFECT_LIVE) < 0)
 		return domain_fail("libvirt does not detach %s", alias);
-	while (domain_memory_is_attached(running, alias)) {
+	int attached;
+	while ((attached = domain_memory_is_attached(running, alias)) > 0) {
 		if (wanted->wait_ms != HPZ_FOREVER && clock_get_ns(CLOCK_MONOTONIC) >= end_ns) {
 			hpzctl_say("the guest has not let go of %s: ask again; when it has, its lease ends "
 				   "by itself",
@@ -341,6 +349,9 @@ static int domain_memory_unplug(
 		}
 		nanosleep(&(struct timespec){.tv_nsec = DOMAIN_DETACH_LOOK_MS * NS_PER_MS}, NULL);
 	}
+	if (attached < 0)
+		return domain_fail(
+			"cannot see whether %s is detached; when it is, its lease ends by itself", alias);
 	return HPZCTL_DONE;
 }
 
