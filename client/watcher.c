@@ -88,7 +88,7 @@ static void watcher_judge_failure(struct watcher *watcher)
 		watcher_schedule(watcher, watcher->retry_ms);
 		watcher->retry_ms = MIN(watcher->retry_ms * 2, WATCHER_RETRY_MAX_MS);
 	} else {
-		watcher->retry_ms = watcher->options->grace_ms;
+		watcher->retry_ms = MIN(watcher->options->grace_ms, WATCHER_RETRY_MAX_MS);
 	}
 }
 
@@ -222,7 +222,7 @@ static int watcher_start(struct watcher *watcher)
 int watcher_run(const struct watcher_options *options)
 {
 	struct watcher watcher = {.options = options,
-		.retry_ms = options->grace_ms,
+		.retry_ms = MIN(options->grace_ms, WATCHER_RETRY_MAX_MS),
 		.suspects = {.grace_ns = options->grace_ms * NS_PER_MS},
 		.look = {.socket_path = options->socket_path, .suspects = &watcher.suspects}};
 
