@@ -133,6 +133,6 @@ else
 fi
 hpzctl wait >/dev/null 2>&1 || die "not clean in the end"
 [ -n "$bpf" ] || hpzctl status --json | grep -q "\"clean\":$pages," || die "not all came back: $(hpzctl status --json)"
-zero=$(echo check-zero | hold --size "$bytes" --timeout 60000)
+zero=$(echo check-zero | hold --size "$bytes" --timeout 240000)
 echo "$zero" | grep -q '"equal":true' || die "not zero: $zero"
 say PASSED

@@ -50,7 +50,7 @@ start() {
 		sleep 0.1
 	done
 }
-clean() { hpzctl wait --timeout 120 >/dev/null 2>/run/wait || { say "FAILED: $(cat /run/wait) $(hpzctl status --json)"; tail -n 30 /run/log; sleep 2; poweroff -f; }; }
+clean() { hpzctl wait --timeout 400 >/dev/null 2>/run/wait || { say "FAILED: $(cat /run/wait) $(hpzctl status --json)"; tail -n 30 /run/log; sleep 2; poweroff -f; }; }
 soil='check-zero\nfill 7\nverify 7\n'
 # Holds its memory until the other holder has its own.
 slowly() { printf "$soil"; sleep 4; }
@@ -60,7 +60,7 @@ all_equal() {
 	expect "count $2" "count $(echo "$1" | grep -c '"equal":true')"
 }
 round() {
-	one=$(printf "$soil" | hold --size 1073741824 --timeout 60000)
+	one=$(printf "$soil" | hold --size 1073741824 --timeout 240000)
 	all_equal "$one" 2
 }
 start
@@ -101,7 +101,7 @@ expect '"clean":2' "$(hpzctl status --json)"
 say refused
 expect 1 "$(hpzctl lease 3G --path >/dev/null 2>&1; echo $?)"
 say one becomes small ones, while the other is leased
-(printf "$soil"; sleep 12; echo 'verify 7') | hold --size 1073741824 --timeout 60000 > /run/held &
+(printf "$soil"; sleep 12; echo 'verify 7') | hold --size 1073741824 --timeout 240000 > /run/held &
 holder=$!
 until grep -q '"equal":true' /run/held; do sleep 0.1; done
 expect '"demoted":1' "$(hpzctl demote one 1 --json)"
@@ -111,10 +111,10 @@ expect 512 "$(cat /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages)"
 kill -9 $daemon
 wait $daemon 2>/dev/null
 start
-clean_small() { hpzctl wait --pool small --timeout 120 >/dev/null 2>&1 || say "FAILED: $(hpzctl status --json)"; }
+clean_small() { hpzctl wait --pool small --timeout 400 >/dev/null 2>&1 || say "FAILED: $(hpzctl status --json)"; }
 clean_small
 expect '"target":400' "$(hpzctl status --json)"
-all_equal "$(printf "$soil" | hold --size 419430400 --page-size 2097152 --timeout 60000)" 2
+all_equal "$(printf "$soil" | hold --size 419430400 --page-size 2097152 --timeout 240000)" 2
 wait $holder
 all_equal "$(cat /run/held)" 3
 clean
@@ -134,7 +134,7 @@ class GuestWithGigabytePages(unittest.TestCase):
                 guest.wait_greeting()
                 steps = []
                 while not steps or not steps[-1].startswith(("TEST PASSED", "TEST FAILED")):
-                    steps.append(guest.wait_line("TEST ", 180)[0])
+                    steps.append(guest.wait_line("TEST ", 500)[0])
                 rest = guest.text.decode(errors="replace")
         self.assertTrue(steps[-1].startswith("TEST PASSED"), "\n".join([*steps, rest]))
 

@@ -38,9 +38,9 @@ class OtherKernel:
     kernel = None
     # Test, what its guest is told, MiB of memory, seconds it may take.
     guests = {
-        "test_attacks": ("hpz.pages=24", 1024, 420),
-        "test_gigabyte": ("hugepagesz=1G hugepages=1 hpz.pages=1 hpz.gigabyte=yes", 4096, 420),
-        "test_attacks_without_bpf": ("hpz.pages=24 hpz.bpf=no", 1024, 420),
+        "test_attacks": ("hpz.pages=24", 1024, 900),
+        "test_gigabyte": ("hugepagesz=1G hugepages=1 hpz.pages=1 hpz.gigabyte=yes", 4096, 900),
+        "test_attacks_without_bpf": ("hpz.pages=24 hpz.bpf=no", 1024, 900),
         "test_races_on_a_preemptible_kernel": ("preempt=full hpz.pages=24 hpz.races=10", 1024, 900),
     }
     long_ones = ("test_attacks_without_bpf", "test_races_on_a_preemptible_kernel")

@@ -26,7 +26,7 @@ class TwoNodes(unittest.TestCase):
         programs = [build / "daemon/hpzd", build / "client/hpzctl", build / "tests/nodes"]
         try:
             cls.status, cls.lines = guest.run_script(
-                (HERE / "nodes.sh").read_text(), programs, "6.1", words="hugepagesz=1G hugepages=0:1,1:1 no_timer_check", limit=800,
+                (HERE / "nodes.sh").read_text(), programs, "6.1", words="hugepagesz=1G hugepages=0:1,1:1 no_timer_check", limit=890,
                 nodes=(4096, 3072))
         except guest.NoKernel as reason:
             cls.missing = str(reason)
