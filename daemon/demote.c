@@ -75,6 +75,7 @@ static void apply(struct pool *from, struct pool *to, const struct state *before
 	from->raised = before->from_raised - ours;
 	to->raised = before->to_raised + ours * before->ratio;
 	from->give_back = MIN(from->give_back, from->raised);
+	from->raised_awaited = MIN(from->raised_awaited, from->raised - from->give_back);
 	smaller.pages = before->from_pages - MIN(before->from_pages, done);
 	smaller.is_resized = smaller.pages != from->config.pages;
 	smaller.demoting = 0;

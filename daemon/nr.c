@@ -64,6 +64,8 @@ static void read_raise(const struct nr *nr, struct pool *pool, const struct jour
 		add_raised(pool, MIN(get_kept(&now) - record->before, (uint64_t)record->delta),
 			(uint64_t)record->delta, record->delta_awaited);
 	pool->give_back = MIN(pool->give_back, pool->raised);
+	/* We may have died while more than what was owed was being lowered. */
+	pool->raised_awaited = MIN(pool->raised_awaited, pool->raised - pool->give_back);
 }
 
 void nr_read_record(struct nr *nr, struct pool *const *pools, size_t pool_count, enum journal_type type,

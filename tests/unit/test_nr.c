@@ -281,6 +281,25 @@ static void test_dies_while_lowering(void **state)
 	close(fd);
 }
 
+/* All that was raised, as a drain gives it back: nothing is left that could be owed for who waited. */
+static void test_dies_while_giving_back_awaited(void **state)
+{
+	pool.nr_awaited = 5;
+	change(5);
+	assert_int_equal(pool.raised_awaited, 5);
+	machine_put("free_hugepages", 15);
+	read_kernel();
+	assert_int_equal(nr_change(&nr, &pool, -5), 0);
+	uint64_t bytes;
+	int fd;
+	assert_int_equal(journal_dup(journal, &fd, &bytes), 0);
+	uv_run(&loop, UV_RUN_DEFAULT);
+	assert_int_equal(journal_read(fd, bytes, MACHINE_BOOT_ID, on_record, NULL), 0);
+	assert_int_equal(pool.raised, 0);
+	assert_int_equal(pool.raised_awaited, 0);
+	close(fd);
+}
+
 /* ---- others ---- */
 
 static void put_nr(uint64_t number, uint64_t surplus)
@@ -347,6 +366,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_owes_what_comes, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_dies_while_raising, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_dies_while_lowering, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_dies_while_giving_back_awaited, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_others, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_surplus, setup, teardown),
 	};
