@@ -639,8 +639,10 @@ static void make_plan(struct reconcile *reconcile, struct pool *pool)
 	pool->wants_count = false;
 	count_pages(reconcile, pool, &input);
 	policy_plan(&input, &pool->plan);
-	/* It holds less than it is to have: what was owed for a smaller size never came. */
-	if (pool->plan.short_pages > 0 && pool->give_back > 0 && !pool->is_raising && pool->kernel.nr > 0)
+	/* It holds less than it is to have: what was owed for a smaller size never came. Not what it has let
+	 * go to be split: it is to have less then, too. */
+	if (pool->plan.short_pages > 0 && pool->give_back > 0 && !pool->is_raising &&
+		pool->size.demoting == 0 && pool->kernel.nr > 0)
 		nr_owe(&reconcile->nr, pool, -(int64_t)pool->give_back);
 }
 
