@@ -418,11 +418,6 @@ static void hook_start_in(struct hook_call *call, struct hook_report *report)
 
 static void hook_start(struct hook_call *call, struct hook_report *report)
 {
-	if (!call->settings.is_enabled) {
-		snprintf(call->plan.why, sizeof(call->plan.why), "hpzd.conf says enabled = no");
-		call->plan.is_wanted = false;
-		call->plan.count = 0;
-	}
 	if (*call->plan.why && call->plan.is_wanted && call->refuses)
 		hook_refuse(call, report, call->plan.why);
 	/* Also a domain that wants nothing must be able to start where its directory is on huge pages. */
@@ -550,6 +545,12 @@ static bool hook_read_domain(struct hook_call *call, const char *name, char why[
 		return false;
 	}
 	domain_xml_plan(&call->domain, &call->plan);
+	/* The parent must know it, too: it refuses a start that is late. */
+	if (!call->settings.is_enabled) {
+		snprintf(call->plan.why, sizeof(call->plan.why), "hpzd.conf says enabled = no");
+		call->plan.is_wanted = false;
+		call->plan.count = 0;
+	}
 	call->refuses = call->domain.settings.on_failure == DOMAIN_FAILURE_NONE
 				? call->settings.refuses
 				: call->domain.settings.on_failure == DOMAIN_FAILURE_REFUSE;
@@ -648,7 +649,7 @@ static int hook_serve(const char *name, const struct hook_operation *operation)
 			call.settings.deadline_ms);
 		syslog(LOG_ERR, "domain %s: %s %s was not done within %u ms", call.domain.name,
 			operation->name, operation->step, call.settings.deadline_ms);
-		if (call.refuses && *call.plan.why == '\0')
+		if (call.refuses && call.plan.is_wanted)
 			hook_refuse(&call, &report, "it was not done in time");
 	}
 	if (report.is_failed && operation->may_fail) {
