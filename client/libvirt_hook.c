@@ -154,6 +154,17 @@ static void hook_make_key(const struct hook_call *call, int directory, char ret_
 
 /* ---- undoing ---- */
 
+/*
+ * When a question to hpzd is over that may take so many quarters of the time left: the rest is for what is
+ * done without it, as an hpzd that is stopped takes all it gets.
+ */
+static uint64_t hook_get_ask_end(const struct hook_call *call, unsigned quarters)
+{
+	uint64_t now_ns = clock_get_ns(CLOCK_MONOTONIC);
+
+	return now_ns + (call->deadline_ns - MIN(now_ns, call->deadline_ns)) / 4 * quarters;
+}
+
 /* Takes out what an earlier call put into the domain's directory; the directory, too, if libvirt could not.
  */
 static void hook_undo(
@@ -256,7 +267,7 @@ static bool hook_use_memory(struct hook_call *call, struct hook_report *report, 
 		call->directory, strerror(-r));
 	hook_take_out(call, report, state);
 	if (!is_taken)
-		hook_ask_release(&call->settings, memory->lease, call->deadline_ns, &answer);
+		hook_ask_release(&call->settings, memory->lease, hook_get_ask_end(call, 2), &answer);
 	return false;
 }
 
@@ -270,9 +281,7 @@ static bool hook_get_memory(struct hook_call *call, struct hook_report *report, 
 	const struct hook_order *order, char *why, size_t capacity)
 {
 	_cleanup_free_ struct hook_answer *answer = calloc(1, sizeof(*answer));
-	uint64_t begin_ns = clock_get_ns(CLOCK_MONOTONIC);
-	/* The rest is for what is done without it. */
-	uint64_t ask_ns = begin_ns + (call->deadline_ns - MIN(begin_ns, call->deadline_ns)) / 4 * 3;
+	uint64_t ask_ns = hook_get_ask_end(call, 3);
 	bool is_taken = false;
 
 	for (int r = -EBUSY; answer;) {
@@ -367,7 +376,7 @@ static void hook_forget_earlier(struct hook_call *call, struct hook_report *repo
 	hook_undo(call, report, state, is_over);
 	/* Of the same start it is asked for again, with the same key, and is the same. */
 	if (is_over && state->lease)
-		hook_ask_release(&call->settings, state->lease, call->deadline_ns, answer);
+		hook_ask_release(&call->settings, state->lease, hook_get_ask_end(call, 1), answer);
 	hook_state_remove(call->settings.run_dir, call->state_name);
 }
 
@@ -456,7 +465,7 @@ static bool hook_end(struct hook_call *call, struct hook_report *report)
 		return true;
 	hook_undo(call, report, state, true);
 	if (state->lease)
-		hook_ask_release(&call->settings, state->lease, call->deadline_ns, answer);
+		hook_ask_release(&call->settings, state->lease, hook_get_ask_end(call, 3), answer);
 	if (answer->error && answer->error != HPZ_ERR_UNKNOWN_LEASE)
 		hook_note(call, report, LOG_WARNING,
 			"lease %" PRIu64 " ends by itself, as it cannot be released: %s", state->lease,
