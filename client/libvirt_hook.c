@@ -492,15 +492,15 @@ static void hook_reconnect(struct hook_call *call, struct hook_report *report)
 	_cleanup_free_ struct hook_state *state = calloc(1, sizeof(*state));
 	_cleanup_free_ struct hook_answer *answer = calloc(1, sizeof(*answer));
 
+	/* QEMU runs: a door that was not closed because libvirtd died is closed now, whatever hpzd says. */
+	hook_started(call, report);
 	if (!state || !answer || hook_state_read(call->settings.run_dir, call->state_name, state) < 0 ||
 		!state->lease)
 		return;
-	hook_ask_adopt(&call->settings, state->lease, call->deadline_ns, answer);
+	hook_ask_adopt(&call->settings, state->lease, hook_get_ask_end(call, 3), answer);
 	if (answer->error)
 		hook_note(call, report, LOG_WARNING, "hpzd does not answer for lease %" PRIu64 ": %s",
 			state->lease, answer->text);
-	/* QEMU runs: a door that was not closed because libvirtd died is closed now. */
-	hook_started(call, report);
 }
 
 static const struct hook_operation {
