@@ -141,15 +141,20 @@ static uint64_t hook_choose_page_size(const struct hook_call *call, int director
 
 /*
  * Of this start of this domain: the directory is new at each start, and two libvirtds of one host, between
- * which a domain may move, do not share it.
+ * which a domain may move, do not share it. The next directory may get the inode of the last one, whose lease
+ * need not have ended: when it was made counts, too, where the file system knows.
  */
 static void hook_make_key(const struct hook_call *call, int directory, char ret_key[HPZ_KEY_MAX + 1])
 {
 	struct stat st = {0};
+	struct statx made = {0};
 
 	fstat(directory, &st);
-	snprintf(ret_key, HPZ_KEY_MAX + 1, "libvirt:%s:%" PRIx64 "-%" PRIx64, call->domain.uuid,
-		(uint64_t)st.st_dev, (uint64_t)st.st_ino);
+	if (statx(directory, "", AT_EMPTY_PATH, STATX_BTIME, &made) < 0 || !(made.stx_mask & STATX_BTIME))
+		made.stx_btime = (struct statx_timestamp){0};
+	snprintf(ret_key, HPZ_KEY_MAX + 1, "libvirt:%s:%" PRIx64 "-%" PRIx64 "-%" PRIx64 ".%" PRIx32,
+		call->domain.uuid, (uint64_t)st.st_dev, (uint64_t)st.st_ino, (uint64_t)made.stx_btime.tv_sec,
+		(uint32_t)made.stx_btime.tv_nsec);
 }
 
 /* ---- undoing ---- */
