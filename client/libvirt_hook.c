@@ -19,6 +19,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <syslog.h>
 
@@ -30,6 +31,8 @@
 #include "hpz.h"
 
 #define HOOK_ASK_AGAIN_MS 50
+#define HOOK_SETTINGS_MS  60000 /* the longest deadline there is */
+#define HOOK_LOG_MS       100   /* to say that the deadline is over */
 
 struct hook_call {
 	struct hook_settings settings;
@@ -70,14 +73,19 @@ static PRINTF(4, 5) void hook_note(
 		text);
 }
 
-/* The end of a start that must not go on with other memory. */
-static void hook_refuse(const struct hook_call *call, struct hook_report *report, const char *why)
+static void hook_fill_refusal(const struct hook_call *call, struct hook_report *report, const char *why)
 {
 	report->is_failed = true;
 	snprintf(report->sentence, sizeof(report->sentence),
 		"hpz: domain %s gets no memory from the pool and is not to start without it (on-failure is "
 		"refuse): %s",
 		call->domain.name, why);
+}
+
+/* The end of a start that must not go on with other memory. */
+static void hook_refuse(const struct hook_call *call, struct hook_report *report, const char *why)
+{
+	hook_fill_refusal(call, report, why);
 	syslog(LOG_ERR, "domain %s: does not start, as on-failure is refuse: %s", call->domain.name, why);
 }
 
@@ -643,6 +651,32 @@ static bool hook_run(
 	return is_done;
 }
 
+static volatile sig_atomic_t hook_status; /* what we exit with when the time is up */
+
+static void hook_give_up(int number)
+{
+	_exit(hook_status);
+}
+
+/* The parent, too, may be held: by the log, or by who knows the names of users. Not a child: it has no timer.
+ */
+static void hook_set_limit(unsigned ms)
+{
+	const struct itimerval limit = {.it_value = {.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000}};
+
+	signal(SIGALRM, hook_give_up);
+	setitimer(ITIMER_REAL, &limit, NULL);
+}
+
+/* The child was not done in time, or died. */
+static void hook_report_late(const struct hook_call *call, struct hook_report *report)
+{
+	snprintf(report->notes, sizeof(report->notes), "domain %s: not done within %u ms\n",
+		call->domain.name, call->settings.deadline_ms);
+	if (call->refuses && call->plan.is_wanted)
+		hook_fill_refusal(call, report, "it was not done in time");
+}
+
 /* 0, or 1: the domain is not to start. */
 static int hook_serve(const char *name, const struct hook_operation *operation)
 {
@@ -650,28 +684,30 @@ static int hook_serve(const char *name, const struct hook_operation *operation)
 	static struct hook_report report;
 	char why[DOMAIN_WHY_MAX] = "";
 
+	hook_set_limit(HOOK_SETTINGS_MS);
 	hook_settings_read(NULL, &call.settings);
 	call.deadline_ns = clock_get_ns(CLOCK_MONOTONIC) + call.settings.deadline_ms * NS_PER_MS;
+	hook_set_limit(call.settings.deadline_ms + HOOK_LOG_MS);
 	if (!hook_read_domain(&call, name, why)) {
 		/* What it wants cannot be told, so it is left alone. */
 		fprintf(stderr, "hpz: a domain is left as it is: %s\n", why);
 		syslog(LOG_WARNING, "a domain is left as it is: %s", why);
 		return 0;
 	}
-	if (!hook_run(&call, operation, &report)) {
-		snprintf(report.notes, sizeof(report.notes), "domain %s: not done within %u ms\n", name,
-			call.settings.deadline_ms);
-		syslog(LOG_ERR, "domain %s: %s %s was not done within %u ms", call.domain.name,
-			operation->name, operation->step, call.settings.deadline_ms);
-		if (call.refuses && call.plan.is_wanted)
-			hook_refuse(&call, &report, "it was not done in time");
-	}
-	if (report.is_failed && operation->may_fail) {
+	bool is_done = hook_run(&call, operation, &report);
+	if (!is_done)
+		hook_report_late(&call, &report);
+	hook_status = report.is_failed && operation->may_fail;
+	if (hook_status)
 		fprintf(stderr, "%s\n", report.sentence);
-		return 1;
-	}
-	fputs(report.notes, stderr);
-	return 0;
+	else
+		fputs(report.notes, stderr);
+	/* Last: the log may be what held the child. */
+	if (!is_done)
+		syslog(LOG_ERR, "domain %s: %s %s was not done within %u ms%s", call.domain.name,
+			operation->name, operation->step, call.settings.deadline_ms,
+			hook_status ? ": it does not start, as on-failure is refuse" : "");
+	return hook_status;
 }
 
 static int hook_print_usage(FILE *to, int status)
