@@ -160,11 +160,7 @@ static uint64_t domain_memory_choose_page_size(const struct domain_memory *wante
 
 	if (wanted->page_size || running->plan->page_size)
 		return wanted->page_size ? wanted->page_size : running->plan->page_size;
-	for (size_t i = 0; i < running->settings->pool_count; i++) {
-		if (running->settings->pools[i].page_size == page_size)
-			return page_size;
-	}
-	return HPZ_PAGE_SIZE_ANY;
+	return hook_settings_has_pool(running->settings, page_size) ? page_size : HPZ_PAGE_SIZE_ANY;
 }
 
 static int domain_memory_lease(const struct hpzctl *ctl, const struct domain_memory *wanted,

@@ -96,3 +96,12 @@ void hook_settings_read(const char *config_path, struct hook_settings *ret_setti
 	for (size_t i = 0; i < config.pool_count; i++)
 		hook_settings_take_pool(&config, &config.pools[i], ret_settings);
 }
+
+bool hook_settings_has_pool(const struct hook_settings *settings, uint64_t page_size)
+{
+	for (size_t i = 0; i < settings->pool_count; i++) {
+		if (settings->pools[i].page_size == page_size)
+			return true;
+	}
+	return false;
+}

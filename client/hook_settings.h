@@ -37,6 +37,9 @@ struct hook_settings {
  */
 void hook_settings_read(const char *config_path, struct hook_settings *ret_settings);
 
+/* Whether hpzd has pages of that size. */
+bool hook_settings_has_pool(const struct hook_settings *settings, uint64_t page_size);
+
 /* What memory_backing_dir is in the text of a qemu.conf; "" it does not say. For hook_settings_read() and its
  * test. */
 void hook_settings_find_backing_dir(FILE *qemu_conf, char *ret_path, size_t capacity);

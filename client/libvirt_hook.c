@@ -128,15 +128,6 @@ static void hook_find_user(const struct hook_call *call, int directory, struct h
 	}
 }
 
-static bool hook_has_pool(const struct hook_settings *settings, uint64_t page_size)
-{
-	for (size_t i = 0; i < settings->pool_count; i++) {
-		if (settings->pools[i].page_size == page_size)
-			return true;
-	}
-	return false;
-}
-
 /* The domain's own word, or pages as the directory has: then it takes no more than a link. */
 static uint64_t hook_choose_page_size(const struct hook_call *call, int directory)
 {
@@ -144,7 +135,7 @@ static uint64_t hook_choose_page_size(const struct hook_call *call, int director
 
 	if (call->plan.page_size)
 		return call->plan.page_size;
-	return hook_has_pool(&call->settings, page_size) ? page_size : 0;
+	return hook_settings_has_pool(&call->settings, page_size) ? page_size : 0;
 }
 
 /*

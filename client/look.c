@@ -15,17 +15,9 @@
 
 #include "emulators.h"
 #include "hpz.h"
+#include "hpzctl.h"
+#include "leases.h"
 #include "output.h"
-
-static void look_close_hpz(struct hpz **hpz)
-{
-	hpz_close(*hpz);
-}
-
-static void look_free_list(struct hpz_lease_list **list)
-{
-	hpz_list_free(*list);
-}
 
 void look_say(enum look_level level, const char *format, ...)
 {
@@ -122,8 +114,8 @@ static enum look_outcome look_fail_hpz(struct look *look, const struct hpz *hpz,
 
 static enum look_outcome look_compare(struct look *look)
 {
-	__attribute__((cleanup(look_close_hpz))) struct hpz *hpz = NULL;
-	__attribute__((cleanup(look_free_list))) struct hpz_lease_list *list = NULL;
+	_cleanup_hpz_ struct hpz *hpz = NULL;
+	_cleanup_list_ struct hpz_lease_list *list = NULL;
 	struct virt_domains domains = {0};
 
 	int error = hpz_connect(look->socket_path, &hpz);
