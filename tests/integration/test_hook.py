@@ -367,6 +367,26 @@ class Without(HookTest):
             os.kill(self.service.get_pid(), signal.SIGCONT)
         self.assertNotIn("tmpfs " + str(self.base), Path("/proc/self/mounts").read_text())
 
+    def test_mute_at_the_end(self):
+        """hpzd is stopped when a domain ends: the calls come to their end, and the next start is none the worse for it."""
+        self.set_libvirt(deadline="1s")
+        domain = Domain(self, "again")
+        self.assertIn("its memory is lease", domain.start())
+        domain.run_qemu()
+        domain.hook("started", "begin")
+        os.kill(self.service.get_pid(), signal.SIGSTOP)
+        try:
+            with self.no_free_pages():
+                self.assertNotIn("not done within", domain.stop())
+                self.assertEqual(list((self.service.directory / "run/libvirt").iterdir()), [])
+                second = Domain(self, "again", own=domain.uuid)
+                self.assertIn("ordinary memory", second.start())
+                second.stop()
+        finally:
+            os.kill(self.service.get_pid(), signal.SIGCONT)
+        wait_until("the lease ends by itself", lambda: not get_leases(), 60)
+        self.wait_clean()
+
     def get_metadata(self, on_failure):
         return f"<metadata><hpz:memory xmlns:hpz='https://hpz.dev/domain/1' on-failure='{on_failure}'/></metadata>"
 
