@@ -5,42 +5,19 @@ import json
 import os
 import subprocess
 import sys
-import unittest
-from pathlib import Path
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "lib"))
 from hpztest import host  # noqa: E402
-from hpztest.case import HpzTest, main  # noqa: E402
+from hpztest.case import main  # noqa: E402
 from hpztest.client import get_leases, hpzctl_json, running, wait_until  # noqa: E402
 from hpztest.service import get_build_directory  # noqa: E402
-from hpztest.virt import Libvirtd, Memory, NoLibvirtd, get_mapped  # noqa: E402
+from hpztest.virt import LibvirtTest, Memory, get_mapped  # noqa: E402
 
 MIB = host.MIB
 GONE = "11111111-2222-3333-4444-5555555555ee"
-_libvirtd = None
 
 
-def get_libvirtd():
-    """One for all tests, with the hook as it is installed, but with the configuration of the hpzd under test."""
-    global _libvirtd
-    if _libvirtd is None:
-        hook = f"#!/bin/sh\nHPZ_CONFIG={os.environ['HPZ_CONFIG']} exec {get_build_directory()}/client/hpz-libvirt-hook \"$@\"\n"
-        libvirtd = Libvirtd(Path(os.environ["HPZ_RUN_DIR"], "virt"), "domain", os.environ["HPZ_MOUNT_2M"], hook)
-        unittest.addModuleCleanup(libvirtd.end)
-        _libvirtd = libvirtd.start()
-    return _libvirtd
-
-
-class DomainTest(HpzTest):
-    def setUp(self):
-        super().setUp()
-        try:
-            self.libvirtd = get_libvirtd()
-        except NoLibvirtd as reason:
-            self.skipTest(str(reason))
-        self.addCleanup(self.libvirtd.remove_domains)
-        self.pages = host.PagePool(2 * MIB)
-
+class DomainTest(LibvirtTest):
     def hpzctl_domain(self, *words, status=0):
         """Where libvirtd has its files; what it says."""
         done = self.libvirtd.run_inside(get_build_directory() / "client/hpzctl", "domain", *words, "--json", timeout=120)

@@ -3,17 +3,16 @@
 import os
 import shutil
 import sys
-import unittest
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "lib"))
 from hpztest import host  # noqa: E402
-from hpztest.case import HpzTest, PageEater, main  # noqa: E402
+from hpztest.case import PageEater, main  # noqa: E402
 from hpztest.client import Hold, get_leases, get_pool, wait_until  # noqa: E402
 from hpztest.guest import has_balloon  # noqa: E402
 from hpztest.service import get_build_directory  # noqa: E402
-from hpztest.virt import USER_ID, Libvirtd, Memory, NoLibvirtd, VirtError, get_mapped  # noqa: E402
+from hpztest.virt import USER_ID, LibvirtTest, Memory, VirtError, get_libvirtd, get_mapped  # noqa: E402
 
 MIB = host.MIB
 SMALL_MIB = 16  # a domain that is never let run
@@ -23,34 +22,11 @@ NO_POOL = f"<hpz:memory {NAMESPACE} pool='no'/>"
 MANY = 20
 BALLOON_MIB = 80       # what the guest of 128 MiB keeps
 BALLOON_FILL_MIB = 44  # more than it had free then
-_libvirtds = {}
 
 
-def get_hook(log):
-    """The hook as it is installed, but with the configuration of the hpzd under test; what it says is kept."""
-    return (f"#!/bin/bash\nexport HPZ_CONFIG={os.environ['HPZ_CONFIG']}\n"
-            f"{get_build_directory()}/client/hpz-libvirt-hook \"$@\" 2> >(exec tee -a {log} >&2)\n")
-
-
-def get_libvirtd(name="main"):
-    """One for all tests; another for what moves."""
-    if name not in _libvirtds:
-        directory = Path(os.environ["HPZ_RUN_DIR"], "virt")
-        libvirtd = Libvirtd(directory, name, os.environ["HPZ_MOUNT_2M"], get_hook(directory / name / "hook.log"))
-        unittest.addModuleCleanup(libvirtd.end)
-        _libvirtds[name] = libvirtd.start()
-    return _libvirtds[name]
-
-
-class VirtTest(HpzTest):
+class VirtTest(LibvirtTest):
     def setUp(self):
         super().setUp()
-        try:
-            self.libvirtd = get_libvirtd()
-        except NoLibvirtd as reason:
-            self.skipTest(str(reason))
-        self.addCleanup(self.libvirtd.remove_domains)
-        self.pages = host.PagePool(2 * MIB)
         self.before = get_pool()["clean"], self.pages.get_free()
 
     def define(self, name, memory_mib=SMALL_MIB, **settings):

@@ -12,13 +12,16 @@ import re
 import shutil
 import stat
 import subprocess
+import unittest
 import uuid as uuids
 from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
 from hpztest import host
+from hpztest.case import HpzTest
 from hpztest.client import get_leases, wait_until
 from hpztest.guest import get_image
+from hpztest.service import get_build_directory
 
 MIB = host.MIB
 USER, USER_ID = "libvirt-qemu", 64055  # as Debian has it
@@ -397,3 +400,33 @@ def get_mapped(pid):
         elif line.startswith("KernelPageSize:") and int(fields[1]) >= 2048:
             found.add(inode)
     return found
+
+
+_libvirtds = {}
+
+
+def _get_hook(log):
+    """The hook as it is installed, but with the configuration of the hpzd under test; what it says is kept."""
+    return (f"#!/bin/bash\nexport HPZ_CONFIG={os.environ['HPZ_CONFIG']}\n"
+            f"{get_build_directory()}/client/hpz-libvirt-hook \"$@\" 2> >(exec tee -a {log} >&2)\n")
+
+
+def get_libvirtd(name="main"):
+    """One for all tests of a program; another for what moves."""
+    if name not in _libvirtds:
+        directory = Path(os.environ["HPZ_RUN_DIR"], "virt")
+        libvirtd = Libvirtd(directory, name, os.environ["HPZ_MOUNT_2M"], _get_hook(directory / name / "hook.log"))
+        unittest.addModuleCleanup(libvirtd.end)
+        _libvirtds[name] = libvirtd.start()
+    return _libvirtds[name]
+
+
+class LibvirtTest(HpzTest):
+    def setUp(self):
+        super().setUp()
+        try:
+            self.libvirtd = get_libvirtd()
+        except NoLibvirtd as reason:
+            self.skipTest(str(reason))
+        self.addCleanup(self.libvirtd.remove_domains)
+        self.pages = host.PagePool(2 * MIB)
