@@ -1,6 +1,7 @@
 """Test cases: each begins and ends with an idle hpzd whose books balance. A test file ends with main(...)."""
 import mmap
 import os
+import re
 import sys
 import time
 import traceback
@@ -112,46 +113,57 @@ def _get_log():
 
 
 class _Result(unittest.TestResult):
-    """One line a test for people on standard error, one for tests/run in $HPZ_RESULTS."""
+    """One line a test for people on standard error, one for tests/run in $HPZ_RESULTS; also for a class or module that cannot begin."""
+
+    success = True
+
+    def __init__(self):
+        super().__init__()
+        self._test = None  # the one that runs
+        self._outcome, self._log_begin = None, 0
 
     def startTest(self, test):
         super().startTest(test)
-        self._begin = time.monotonic()
+        self._test, self._begin = test, time.monotonic()
         self._outcome = None
         self._log_begin = len(_get_log())
 
-    def _note(self, outcome, reason=""):
-        if self._outcome is None or outcome == "fail":
+    def _note(self, test, outcome, reason=""):
+        if self._test is None:
+            self._write(test, outcome, 0, reason)
+        elif self._outcome is None or outcome == "fail":
             self._outcome = (outcome, reason)
 
     def addSkip(self, test, reason):
         super().addSkip(test, reason)
-        self._note("skip", reason)
+        self._note(test, "skip", reason)
 
     def addFailure(self, test, err):
         super().addFailure(test, err)
-        self._fail(err)
+        self._fail(test, err)
 
     addError = addFailure
 
     def addSubTest(self, test, subtest, err):
         super().addSubTest(test, subtest, err)
         if err is not None:
-            self._fail(err)
+            self._fail(test, err)
 
-    def _fail(self, err):
-        self._note("fail", " ".join(str(err[1]).split())[:300])
+    def _fail(self, test, err):
+        self._note(test, "fail", " ".join(str(err[1]).split())[:300])
         log = _get_log()[self._log_begin:].rstrip().split("\n")[-30:]
         print("".join(traceback.format_exception(*err)), "hpzd's log, the end of it:", *log, "", sep="\n", file=sys.stderr)
         self.success = False
 
-    success = True
-
     def stopTest(self, test):
         super().stopTest(test)
         outcome, reason = self._outcome or ("pass", "")
-        name = test.id().replace("__main__", Path(sys.argv[0]).stem)
-        seconds = time.monotonic() - self._begin
+        self._write(test, outcome, time.monotonic() - self._begin, reason)
+        self._test = None
+
+    def _write(self, test, outcome, seconds, reason):
+        # unittest calls what is around tests "setUpClass (__main__.Zero)".
+        name = re.sub(r"^(\w+) \((.+)\)$", r"\2.\1", test.id()).replace("__main__", Path(sys.argv[0]).stem)
         print(f"{outcome:<4} {name} {seconds:.2f} s {reason}", file=sys.stderr, flush=True)
         if "HPZ_RESULTS" in os.environ:
             with open(os.environ["HPZ_RESULTS"], "a", encoding="utf-8") as results:
@@ -165,7 +177,7 @@ def run_tests():
     suite = loader.loadTestsFromNames(sys.argv[1:], module) if len(sys.argv) > 1 else loader.loadTestsFromModule(module)
     result = _Result()
     suite.run(result)
-    sys.exit(0 if result.success and result.testsRun > 0 else 1)
+    sys.exit(0 if result.success and (result.testsRun > 0 or result.skipped) else 1)
 
 
 def main(*with_daemon):
