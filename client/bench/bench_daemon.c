@@ -15,6 +15,8 @@
 /* Every system has it, and what is mounted on it is seen by us and our children only. */
 #define BENCH_DAEMON_ROOT "/run"
 
+#define BENCH_DAEMON_PAGE_SIZE ((uint64_t)2 << 20)
+
 #define BENCH_DAEMON_PATIENCE_MS 60000
 #define BENCH_DAEMON_LOOK_MS     20
 #define BENCH_DAEMON_STOP_MS     10000
@@ -25,6 +27,11 @@ static int bench_daemon_fail(const char *what, int error)
 {
 	hpzctl_say("bench: %s: %s", what, strerror(-error));
 	return error;
+}
+
+static void bench_daemon_get_directory(const struct bench_daemon *daemon, char ret_path[64])
+{
+	snprintf(ret_path, 64, BENCH_DAEMON_ROOT "/%s", daemon->name);
 }
 
 static void bench_daemon_sleep(unsigned ms)
@@ -77,12 +84,23 @@ int bench_daemon_prepare(const char *program)
 
 /* ---- start ---- */
 
+static void bench_daemon_get_mount(const char *directory, char ret_path[96])
+{
+	snprintf(ret_path, 96, "%s/pages", directory);
+}
+
+static uint64_t bench_daemon_get_page_size(const struct bench_daemon_wish *wish)
+{
+	return wish->page_size ? wish->page_size : BENCH_DAEMON_PAGE_SIZE;
+}
+
 static int bench_daemon_mount(const struct bench_daemon_wish *wish, const char *directory)
 {
 	char path[96], options[96];
 
-	snprintf(path, sizeof(path), "%s/2M", directory);
-	snprintf(options, sizeof(options), "pagesize=2M,size=%" PRIu64 ",mode=0711", wish->bytes);
+	bench_daemon_get_mount(directory, path);
+	snprintf(options, sizeof(options), "pagesize=%" PRIu64 ",size=%" PRIu64 ",mode=0711",
+		bench_daemon_get_page_size(wish), wish->bytes);
 	if (mkdir(directory, 0755) < 0 || mkdir(path, 0711) < 0 ||
 		mount("hpz-bench", path, "hugetlbfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, options) < 0)
 		return bench_daemon_fail(path, -errno);
@@ -91,8 +109,9 @@ static int bench_daemon_mount(const struct bench_daemon_wish *wish, const char *
 
 static int bench_daemon_write_config(const struct bench_daemon_wish *wish, const char *directory)
 {
-	char path[96];
+	char path[96], mount_path[96];
 
+	bench_daemon_get_mount(directory, mount_path);
 	snprintf(path, sizeof(path), "%s/hpzd.conf", directory);
 	_cleanup_file_ FILE *file = fopen(path, "we");
 	if (!file)
@@ -101,8 +120,10 @@ static int bench_daemon_write_config(const struct bench_daemon_wish *wish, const
 	if (wish->cpu >= 0)
 		fprintf(file, "[clear]\ncpus = %d\n", wish->cpu);
 	fprintf(file,
-		"[pool bench]\npage_size = 2M\npages = %" PRIu64 "M\nraise = no\nmount = %s/2M\nstock = %s\n",
-		wish->bytes >> 20, directory, wish->stock);
+		"[pool bench]\npage_size = %" PRIu64 "M\nnode = %d\npages = %" PRIu64
+		"M\nraise = no\nmount = %s\nstock = %s\n",
+		bench_daemon_get_page_size(wish) >> 20, (int)wish->node, wish->bytes >> 20, mount_path,
+		wish->stock);
 	return fflush(file) == 0 ? 0 : bench_daemon_fail(path, -errno);
 }
 
@@ -138,8 +159,9 @@ static void bench_daemon_become(const struct bench_daemon_wish *wish, const char
 		sched_setaffinity(0, sizeof(cpus), &cpus);
 	}
 	bench_daemon_clean_environment();
-	char *const argv[] = {(char *)"hpzd", (char *)"--simulate", (char *)"--config", config, NULL};
-	fexecve(bench_daemon_program, argv, environ);
+	char *const simulated[] = {(char *)"hpzd", (char *)"--simulate", (char *)"--config", config, NULL};
+	char *const real[] = {(char *)"hpzd", (char *)"--config", config, NULL};
+	fexecve(bench_daemon_program, wish->is_real ? real : simulated, environ);
 	dprintf(2, "hpzd cannot be run: %m\n");
 	_exit(1);
 }
@@ -214,12 +236,12 @@ static int bench_daemon_await(struct bench_daemon *daemon)
 
 int bench_daemon_start(const struct bench_daemon_wish *wish, struct bench_daemon *ret_daemon)
 {
-	struct bench_daemon daemon = {0};
+	struct bench_daemon daemon = {.is_real = wish->is_real};
 	char directory[64];
 	pid_t parent = getpid();
 
 	snprintf(daemon.name, sizeof(daemon.name), "%s", wish->name);
-	snprintf(directory, sizeof(directory), BENCH_DAEMON_ROOT "/%s", daemon.name);
+	bench_daemon_get_directory(&daemon, directory);
 	snprintf(daemon.socket, sizeof(daemon.socket), "%s/socket", directory);
 	int r = bench_daemon_mount(wish, directory);
 	if (r == 0)
@@ -243,11 +265,24 @@ int bench_daemon_start(const struct bench_daemon_wish *wish, struct bench_daemon
 
 /* ---- stop ---- */
 
-void bench_daemon_stop(struct bench_daemon *daemon)
+/* Its pages are free once nothing of it is left, workers that still end included. */
+static void bench_daemon_unmount(const struct bench_daemon *daemon)
 {
-	hpz_close(steal_pointer(&daemon->hpz));
-	if (daemon->pid == 0)
-		return;
+	char directory[64], path[96];
+	unsigned waited_ms = 0;
+
+	bench_daemon_get_directory(daemon, directory);
+	bench_daemon_get_mount(directory, path);
+	while (umount2(path, 0) < 0 && errno == EBUSY && waited_ms < BENCH_DAEMON_STOP_MS) {
+		waited_ms += BENCH_DAEMON_LOOK_MS;
+		bench_daemon_sleep(BENCH_DAEMON_LOOK_MS);
+	}
+	if (waited_ms >= BENCH_DAEMON_STOP_MS)
+		umount2(path, MNT_DETACH);
+}
+
+static void bench_daemon_end(struct bench_daemon *daemon)
+{
 	kill(daemon->pid, SIGTERM);
 	unsigned waited_ms = 0;
 	while (waitpid(daemon->pid, NULL, WNOHANG) == 0) {
@@ -257,4 +292,14 @@ void bench_daemon_stop(struct bench_daemon *daemon)
 		bench_daemon_sleep(BENCH_DAEMON_LOOK_MS);
 	}
 	daemon->pid = 0;
+}
+
+void bench_daemon_stop(struct bench_daemon *daemon)
+{
+	hpz_close(steal_pointer(&daemon->hpz));
+	if (daemon->pid)
+		bench_daemon_end(daemon);
+	if (daemon->is_real)
+		bench_daemon_unmount(daemon);
+	daemon->is_real = false;
 }
