@@ -4,7 +4,8 @@
 
 #include <stdarg.h>
 
-#include "suspects.h"
+#include "hook_place.h"
+#include "lease_key.h"
 #include "virt.h"
 
 static const struct hpzctl_verb verbs[] = {
@@ -97,16 +98,26 @@ int domain_take_name(const struct hpzctl *ctl, char **operands, int count, const
 	return OPTIONS_GO;
 }
 
-bool domain_has_lease(const struct hpz_lease_info *lease, const char *uuid, bool *ret_is_whole)
+int domain_open_directory(const struct hook_settings *settings, const struct domain *domain)
 {
-	char of[SUSPECTS_UUID];
+	char name[DOMAIN_DIRECTORY_MAX];
 
-	if ((lease->state != HPZ_STATE_LEASED && lease->state != HPZ_STATE_OFFERED) ||
-		!suspects_get_uuid(lease->key, of) || strcmp(of, uuid) != 0)
+	if (!domain_xml_get_directory(domain, name))
+		return -ENOENT;
+	_cleanup_fd_ int base = hook_place_open_base(settings->backing_dir);
+	return base < 0 ? base : hook_place_open_directory(base, name);
+}
+
+bool domain_has_lease(
+	const struct hpz_lease_info *lease, const char *uuid, const char *start, bool *ret_is_whole)
+{
+	struct lease_key key;
+
+	if (lease->uid != 0 || (lease->state != HPZ_STATE_LEASED && lease->state != HPZ_STATE_OFFERED) ||
+		!lease_key_read(lease->key, &key) || strcmp(key.uuid, uuid) != 0 ||
+		(start && strcmp(key.start, start) != 0))
 		return false;
-	/* Of what was plugged the device follows, and of the rest something of the hook's. */
-	const char *rest = lease->key + sizeof(SUSPECTS_KEY) - 1 + SUSPECTS_UUID - 1;
-	*ret_is_whole = strncmp(rest, ":dimm", sizeof(":dimm") - 1) != 0;
+	*ret_is_whole = !*key.alias;
 	return true;
 }
 

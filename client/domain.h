@@ -6,6 +6,7 @@
 #include <libvirt/libvirt.h>
 
 #include "domain_xml.h"
+#include "hook_settings.h"
 #include "hpzctl.h"
 #include "options.h"
 
@@ -44,8 +45,16 @@ int domain_read(virDomainPtr from, unsigned flags, char **ret_xml, struct domain
 /* The one operand. OPTIONS_GO or the exit status. */
 int domain_take_name(const struct hpzctl *ctl, char **operands, int count, const char **ret_name);
 
-/* Whether a lease has memory of that domain and has not ended; `is_whole`: what it was started with. */
-bool domain_has_lease(const struct hpz_lease_info *lease, const char *uuid, bool *ret_is_whole);
+/* The directory of a domain that runs, of which root alone learns its start. A descriptor or negative errno.
+ */
+int domain_open_directory(const struct hook_settings *settings, const struct domain *domain);
+
+/*
+ * Whether a lease of root's has memory of that domain and has not ended; `is_whole`: what it was started
+ * with. Those of another start are not the domain's, where `start` is known; NULL: it is not.
+ */
+bool domain_has_lease(
+	const struct hpz_lease_info *lease, const char *uuid, const char *start, bool *ret_is_whole);
 
 void domain_cleanup_connection(virConnectPtr *connection);
 void domain_cleanup_domain(virDomainPtr *domain);

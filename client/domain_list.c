@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 
+#include "hook_place.h"
 #include "leases.h"
 #include "output.h"
 #include "size.h"
@@ -14,6 +15,7 @@ struct domain_row {
 	struct domain_plan plan;
 	const struct virt_domain *known;
 	bool is_read; /* else it went away meanwhile, or cannot be understood */
+	char start[LEASE_KEY_START_SIZE];
 	uint64_t lease, leased_bytes, lease_count;
 };
 
@@ -29,6 +31,16 @@ static void domain_list_read(virConnectPtr connection, struct domain_row *row)
 		domain_xml_plan(&row->domain, &row->plan);
 }
 
+/* Of the start that it runs since; "" where that cannot be seen. */
+static void domain_list_find_start(const struct hook_settings *settings, struct domain_row *row)
+{
+	_cleanup_fd_ int directory = row->is_read ? domain_open_directory(settings, &row->domain) : -1;
+
+	row->start[0] = '\0';
+	if (directory >= 0)
+		hook_place_get_start(directory, row->start);
+}
+
 static void domain_list_find_leases(const struct hpz_lease_list *list, struct domain_row *row)
 {
 	struct hpz_lease_info lease = {.struct_size = sizeof(lease)};
@@ -37,7 +49,8 @@ static void domain_list_find_leases(const struct hpz_lease_list *list, struct do
 	row->lease = row->leased_bytes = row->lease_count = 0;
 	for (size_t i = 0; i < hpz_list_get_count(list); i++) {
 		if (hpz_list_get_lease(list, i, &lease) ||
-			!domain_has_lease(&lease, row->known->uuid, &is_whole))
+			!domain_has_lease(
+				&lease, row->known->uuid, *row->start ? row->start : NULL, &is_whole))
 			continue;
 		if (is_whole)
 			row->lease = lease.id;
@@ -110,13 +123,15 @@ static int domain_list_print(const struct hpzctl *ctl, virConnectPtr connection,
 {
 	static const char *const headings[] = {"DOMAIN", "STATE", ">MEMORY", "POOLED", "LEASE", "WHY NOT"};
 	_cleanup_free_ struct domain_row *row = malloc(sizeof(*row));
+	_cleanup_free_ struct hook_settings *settings = malloc(sizeof(*settings));
 	struct output_table table;
 	struct output_json json;
 
-	if (!row) {
+	if (!row || !settings) {
 		hpzctl_say("out of memory");
 		return HPZCTL_FAILED;
 	}
+	hook_settings_read(NULL, settings);
 	output_table_init(&table, headings, ARRAY_SIZE(headings));
 	output_json_init(&json, stdout);
 	if (ctl->json) {
@@ -127,6 +142,7 @@ static int domain_list_print(const struct hpzctl *ctl, virConnectPtr connection,
 	for (size_t i = 0; i < domains->count; i++) {
 		row->known = &domains->items[i];
 		domain_list_read(connection, row);
+		domain_list_find_start(settings, row);
 		domain_list_find_leases(leases, row);
 		if (ctl->json)
 			domain_list_print_json_row(&json, row, leases != NULL);

@@ -9,15 +9,15 @@
 #include "domain.h"
 
 #include <inttypes.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 
 #include "domain_dimm.h"
 #include "hook_place.h"
-#include "hook_settings.h"
+#include "lease_key.h"
 #include "leases.h"
 #include "output.h"
 #include "size.h"
-#include "suspects.h"
 
 #define DOMAIN_OPEN_TIMEOUT_MS 60000 /* from the lease to QEMU's open() */
 #define DOMAIN_DETACH_WAIT_MS  30000 /* a guest moves what is in the memory away first */
@@ -103,39 +103,115 @@ static void domain_memory_report(const struct hpzctl *ctl, const struct domain_r
 	output_json_close(&json);
 }
 
-/* ---- attach ---- */
+/* ---- its place, and its lease ---- */
 
 struct domain_place {
 	int directory; /* the domain's */
+	char start[LEASE_KEY_START_SIZE];
 	unsigned slot;
 	char alias[DOMAIN_ALIAS_MAX + 1];
+	char key[HPZ_KEY_MAX + 1]; /* of its lease; "": there can be none */
 	struct hook_file file;
 };
 
 static int domain_memory_open_place(const struct domain_running *running, struct domain_place *place)
 {
-	char name[DOMAIN_DIRECTORY_MAX];
-	int slot = domain_dimm_choose_slot(running->xml, strlen(running->xml));
-
-	if (*running->plan->why) {
-		hpzctl_say("domain %s: %s", running->read->name, running->plan->why);
+	place->directory = domain_open_directory(running->settings, running->read);
+	if (place->directory < 0) {
+		hpzctl_say("cannot open the directory of domain %s in %s: %s; is memory_backing_dir the same "
+			   "in hpzd.conf and qemu.conf?",
+			running->read->name, running->settings->backing_dir, strerror(-place->directory));
 		return HPZCTL_FAILED;
 	}
-	if (slot < 0 || !domain_xml_get_directory(running->read, name)) {
+	hook_place_get_start(place->directory, place->start);
+	return HPZCTL_DONE;
+}
+
+/* A device of an earlier start of the domain has another key. */
+static void domain_memory_set_alias(
+	const struct domain_running *running, struct domain_place *place, const char *alias)
+{
+	snprintf(place->alias, sizeof(place->alias), "%s", alias);
+	if (!lease_key_format(running->read->uuid, alias, place->start, place->key))
+		place->key[0] = '\0';
+}
+
+/* 0: there is none. */
+static uint64_t domain_memory_find_lease(struct hpz *hpz, const char *key, uint64_t *ret_size)
+{
+	_cleanup_list_ struct hpz_lease_list *list = NULL;
+	struct hpz_lease_info info = {.struct_size = sizeof(info)};
+
+	if (!*key || hpz_list(hpz, &list))
+		return 0;
+	for (size_t i = 0; i < hpz_list_get_count(list); i++) {
+		if (hpz_list_get_lease(list, i, &info) || info.uid != getuid() ||
+			strcmp(info.key, key) != 0 ||
+			(info.state != HPZ_STATE_LEASED && info.state != HPZ_STATE_OFFERED))
+			continue;
+		*ret_size = info.size;
+		return info.id;
+	}
+	return 0;
+}
+
+/* ---- attach ---- */
+
+/* Of Linux on x86: a memory device that is no multiple of it is not used. */
+#define DOMAIN_BLOCK_SIZE (128ull << 20)
+
+static void domain_memory_warn(const struct domain_memory *wanted, const struct domain_running *running)
+{
+	char size[SIZE_TEXT];
+
+	if (wanted->size % DOMAIN_BLOCK_SIZE && strcmp(running->read->arch, "x86_64") == 0)
+		hpzctl_say("a Linux guest uses whole blocks of 128 MiB, in large guests of up to 2 GiB: it "
+			   "may leave all of %s alone",
+			size_format(wanted->size, size));
+}
+
+/* Until the directory is closed no other attach-memory chooses a slot; the XML is as it is from then on. */
+static int domain_memory_lock_slots(struct domain_running *running, const struct domain_place *place)
+{
+	if (flock(place->directory, LOCK_EX | LOCK_NB) < 0) {
+		hpzctl_say("somebody else attaches memory to domain %s, or keeps its directory locked: %s",
+			running->read->name, strerror(errno));
+		return HPZCTL_LATER;
+	}
+	free(running->xml);
+	running->xml = NULL;
+	return domain_read(running->domain, 0, &running->xml, running->read);
+}
+
+static int domain_memory_choose_slot(struct domain_running *running, struct domain_place *place)
+{
+	char alias[DOMAIN_ALIAS_MAX + 1];
+
+	int status = domain_memory_lock_slots(running, place);
+	if (status)
+		return status;
+	int slot = domain_dimm_choose_slot(running->xml, strlen(running->xml));
+	if (slot < 0) {
 		hpzctl_say("domain %s has no free slot for memory", running->read->name);
 		return HPZCTL_FAILED;
 	}
-	_cleanup_fd_ int base = hook_place_open_base(running->settings->backing_dir);
-	place->directory = base < 0 ? base : hook_place_open_directory(base, name);
-	if (place->directory < 0) {
-		hpzctl_say(
-			"cannot open %s/%s: %s; is memory_backing_dir the same in hpzd.conf and qemu.conf?",
-			running->settings->backing_dir, name, strerror(-place->directory));
-		return HPZCTL_FAILED;
-	}
 	place->slot = (unsigned)slot;
-	snprintf(place->alias, sizeof(place->alias), "dimm%d", slot);
+	snprintf(alias, sizeof(alias), "dimm%d", slot);
+	domain_memory_set_alias(running, place, alias);
 	return HPZCTL_DONE;
+}
+
+/*
+ * The slot is free, so a lease for it is that of a device that was there before, which the guest let go of
+ * when nobody waited any more. It would be ours by its key: what was in it, and about to end.
+ */
+static int domain_memory_release_earlier(
+	const struct hpzctl *ctl, struct hpz *hpz, const struct domain_place *place)
+{
+	uint64_t size, lease = domain_memory_find_lease(hpz, place->key, &size);
+	int error = lease ? hpz_release(hpz, lease, 0, 0) : HPZ_OK;
+
+	return error ? hpzctl_fail(ctl, hpz, error, "lease %" PRIu64, lease) : HPZCTL_DONE;
 }
 
 /* Where the cell of the guest has its own memory; of several nodes the first. */
@@ -168,7 +244,7 @@ static int domain_memory_lease(const struct hpzctl *ctl, const struct domain_mem
 	struct hpz_lease **ret_lease)
 {
 	struct hpz_lease_request request = HPZ_LEASE_REQUEST_INIT;
-	char key[HPZ_KEY_MAX + 1], size[SIZE_TEXT];
+	char size[SIZE_TEXT];
 	struct stat st;
 
 	if (fstat(place->directory, &st) < 0) {
@@ -176,14 +252,13 @@ static int domain_memory_lease(const struct hpzctl *ctl, const struct domain_mem
 			"cannot read the directory of domain %s: %s", running->read->name, strerror(errno));
 		return HPZCTL_FAILED;
 	}
-	snprintf(key, sizeof(key), SUSPECTS_KEY "%s:%s", running->read->uuid, place->alias);
 	request.size = wanted->size;
 	request.page_size = domain_memory_choose_page_size(wanted, running, place);
 	request.node = domain_memory_choose_node(running->read, wanted->cell);
 	request.deliver = HPZ_DELIVER_PATH;
 	request.timeout_ms = wanted->wait_ms;
 	request.label = strlen(running->read->name) <= HPZ_LABEL_MAX ? running->read->name : NULL;
-	request.key = key;
+	request.key = place->key;
 	request.owner_uid = running->settings->has_user ? running->settings->uid : st.st_uid;
 	request.owner_gid = running->settings->has_user ? running->settings->gid : st.st_gid;
 	request.open_timeout_ms = DOMAIN_OPEN_TIMEOUT_MS;
@@ -251,16 +326,25 @@ static int domain_memory_attach(const struct hpzctl *ctl, const struct domain_me
 	struct hpz_lease *lease = NULL;
 
 	int status = domain_memory_open(wanted, &running);
+	if (!status && *running.plan->why) {
+		hpzctl_say("domain %s: %s", running.read->name, running.plan->why);
+		status = HPZCTL_FAILED;
+	}
 	if (!status)
 		status = domain_memory_open_place(&running, &place);
 	if (!status)
+		status = domain_memory_choose_slot(&running, &place);
+	if (!status)
 		status = hpzctl_connect(ctl, &hpz);
+	if (!status)
+		status = domain_memory_release_earlier(ctl, hpz, &place);
 	if (!status)
 		status = domain_memory_lease(ctl, wanted, &running, &place, hpz, &lease);
 	if (!status) {
+		domain_memory_warn(wanted, &running);
 		status = domain_memory_use(wanted, &running, &place, lease);
-		/* Another attach of the same slot has the same key, and so the same lease: it may be in use.
-		 * What is not, ends by itself. */
+		/* What is attached for all that was said is in use; what is not, and is forgotten here, ends
+		 * by itself. */
 		if (status && domain_memory_is_attached(&running, place.alias) == 0)
 			hpz_release(hpz, hpz_lease_get_id(lease), 0, 0);
 		else if (!status)
@@ -301,27 +385,6 @@ int domain_attach_memory(struct hpzctl *ctl, int argc, char **argv)
 
 /* ---- detach ---- */
 
-/* 0: there is none. */
-static uint64_t domain_memory_find_lease(
-	struct hpz *hpz, const char *uuid, const char *alias, uint64_t *ret_size)
-{
-	_cleanup_list_ struct hpz_lease_list *list = NULL;
-	struct hpz_lease_info info = {.struct_size = sizeof(info)};
-	char key[HPZ_KEY_MAX + 1];
-
-	snprintf(key, sizeof(key), SUSPECTS_KEY "%s:%s", uuid, alias);
-	if (hpz_list(hpz, &list))
-		return 0;
-	for (size_t i = 0; i < hpz_list_get_count(list); i++) {
-		if (hpz_list_get_lease(list, i, &info) || strcmp(info.key, key) != 0 ||
-			(info.state != HPZ_STATE_LEASED && info.state != HPZ_STATE_OFFERED))
-			continue;
-		*ret_size = info.size;
-		return info.id;
-	}
-	return 0;
-}
-
 static int domain_memory_unplug(
 	const struct domain_memory *wanted, const struct domain_running *running, const char *alias)
 {
@@ -356,17 +419,24 @@ static int domain_memory_detach(
 {
 	_cleanup_running_ struct domain_running running = {0};
 	_cleanup_hpz_ struct hpz *hpz = NULL;
+	struct domain_place place = {.directory = -1};
 	uint64_t size = 0;
 
 	int status = domain_memory_open(wanted, &running);
 	if (!status)
+		status = domain_memory_open_place(&running, &place);
+	if (!status)
 		status = hpzctl_connect(ctl, &hpz);
+	close_fd(place.directory);
 	if (status)
 		return status;
-	uint64_t lease = domain_memory_find_lease(hpz, running.read->uuid, alias, &size);
+	domain_memory_set_alias(&running, &place, alias);
+	uint64_t lease = domain_memory_find_lease(hpz, place.key, &size);
 	if (!lease) {
-		hpzctl_say("%s of domain %s is not from a pool; virsh detach-device detaches it", alias,
-			running.read->name);
+		hpzctl_say(
+			"%s of domain %s has no lease of its own: it was there when the domain was started, "
+			"or is not from a pool; virsh detach-device detaches it",
+			alias, running.read->name);
 		return HPZCTL_FAILED;
 	}
 	status = domain_memory_unplug(wanted, &running, alias);

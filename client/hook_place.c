@@ -41,6 +41,19 @@ int hook_place_open_directory(int base, const char *name)
 	return fd < 0 ? -errno : fd;
 }
 
+void hook_place_get_start(int directory, char ret_start[LEASE_KEY_START_SIZE])
+{
+	struct stat st = {0};
+	struct statx made = {0};
+
+	fstat(directory, &st);
+	if (statx(directory, "", AT_EMPTY_PATH, STATX_BTIME, &made) < 0 || !(made.stx_mask & STATX_BTIME))
+		made.stx_btime = (struct statx_timestamp){0};
+	snprintf(ret_start, LEASE_KEY_START_SIZE, "%" PRIx64 "-%" PRIx64 "-%" PRIx64 ".%" PRIx32,
+		(uint64_t)st.st_dev, (uint64_t)st.st_ino, (uint64_t)made.stx_btime.tv_sec,
+		(uint32_t)made.stx_btime.tv_nsec);
+}
+
 uint64_t hook_place_get_page_size(int fd)
 {
 	struct statfs fs;

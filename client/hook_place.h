@@ -8,11 +8,19 @@
 #define HPZ_HOOK_PLACE_H
 
 #include "hook_state.h"
+#include "lease_key.h"
 
 /* The backing directory. A descriptor or negative errno. */
 int hook_place_open_base(const char *backing_dir);
 /* A domain's directory in it, and nowhere else. A descriptor or negative errno. */
 int hook_place_open_directory(int base, const char *name);
+
+/*
+ * A text for this start of the domain that the directory is of: it is new at each start, and two libvirtds of
+ * one host, between which a domain may move, do not share it. The next directory may get the inode of the
+ * last one, whose leases need not have ended: when it was made counts, too, where the file system knows.
+ */
+void hook_place_get_start(int directory, char ret_start[LEASE_KEY_START_SIZE]);
 
 /* Page size of the hugetlbfs that a descriptor is on; 0: it is on none. */
 uint64_t hook_place_get_page_size(int fd);

@@ -28,6 +28,7 @@
 #include "hook_settings.h"
 #include "hook_state.h"
 #include "hook_take.h"
+#include "lease_key.h"
 #include "hpz.h"
 
 #define HOOK_ASK_AGAIN_MS 50
@@ -136,24 +137,6 @@ static uint64_t hook_choose_page_size(const struct hook_call *call, int director
 	if (call->plan.page_size)
 		return call->plan.page_size;
 	return hook_settings_has_pool(&call->settings, page_size) ? page_size : 0;
-}
-
-/*
- * Of this start of this domain: the directory is new at each start, and two libvirtds of one host, between
- * which a domain may move, do not share it. The next directory may get the inode of the last one, whose lease
- * need not have ended: when it was made counts, too, where the file system knows.
- */
-static void hook_make_key(const struct hook_call *call, int directory, char ret_key[HPZ_KEY_MAX + 1])
-{
-	struct stat st = {0};
-	struct statx made = {0};
-
-	fstat(directory, &st);
-	if (statx(directory, "", AT_EMPTY_PATH, STATX_BTIME, &made) < 0 || !(made.stx_mask & STATX_BTIME))
-		made.stx_btime = (struct statx_timestamp){0};
-	snprintf(ret_key, HPZ_KEY_MAX + 1, "libvirt:%s:%" PRIx64 "-%" PRIx64 "-%" PRIx64 ".%" PRIx32,
-		call->domain.uuid, (uint64_t)st.st_dev, (uint64_t)st.st_ino, (uint64_t)made.stx_btime.tv_sec,
-		(uint32_t)made.stx_btime.tv_nsec);
 }
 
 /* ---- undoing ---- */
@@ -403,7 +386,7 @@ static void hook_miss_directory(struct hook_call *call, struct hook_report *repo
 
 static void hook_start_in(struct hook_call *call, struct hook_report *report)
 {
-	char key[HPZ_KEY_MAX + 1], why[512] = "";
+	char start[LEASE_KEY_START_SIZE], key[HPZ_KEY_MAX + 1], why[512] = "";
 	struct hook_order order = {.plan = &call->plan, .label = call->domain.name, .key = key};
 
 	hook_forget_earlier(call, report);
@@ -414,7 +397,9 @@ static void hook_start_in(struct hook_call *call, struct hook_report *report)
 	}
 	order.page_size = hook_choose_page_size(call, directory);
 	hook_find_user(call, directory, &order);
-	hook_make_key(call, directory, key);
+	hook_place_get_start(directory, start);
+	/* Of both the length is known, and there is room. */
+	lease_key_format(call->domain.uuid, NULL, start, key);
 	if (*call->plan.why) {
 		hook_fall_back(call, report, directory, &order, call->plan.why);
 		return;

@@ -16,6 +16,7 @@
 #include "emulators.h"
 #include "hpz.h"
 #include "hpzctl.h"
+#include "lease_key.h"
 #include "leases.h"
 #include "output.h"
 
@@ -38,16 +39,16 @@ void look_say(enum look_level level, const char *format, ...)
 }
 
 /* Whether a lease is the hook's, as root has it, and for which domain. */
-static bool look_is_domains(const struct hpz_lease_info *info, char ret_uuid[SUSPECTS_UUID])
+static bool look_is_domains(const struct hpz_lease_info *info, char ret_uuid[LEASE_KEY_UUID_SIZE])
 {
 	return info->uid == 0 && (info->state == HPZ_STATE_OFFERED || info->state == HPZ_STATE_LEASED) &&
-	       suspects_get_uuid(info->key, ret_uuid);
+	       lease_key_get_uuid(info->key, ret_uuid);
 }
 
 static unsigned look_count(const struct hpz_lease_list *list)
 {
 	struct hpz_lease_info info = {.struct_size = sizeof(info)};
-	char uuid[SUSPECTS_UUID];
+	char uuid[LEASE_KEY_UUID_SIZE];
 	unsigned count = 0;
 
 	for (size_t i = 0; i < hpz_list_get_count(list); i++)
@@ -85,7 +86,7 @@ static void look_judge(struct look *look, struct hpz *hpz, const struct hpz_leas
 	const struct virt_domains *domains)
 {
 	struct hpz_lease_info info = {.struct_size = sizeof(info)};
-	char uuid[SUSPECTS_UUID];
+	char uuid[LEASE_KEY_UUID_SIZE];
 
 	for (size_t i = 0; i < hpz_list_get_count(list); i++) {
 		if (hpz_list_get_lease(list, i, &info) || !look_is_domains(&info, uuid))

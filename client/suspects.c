@@ -2,32 +2,6 @@
 /* suspects.c - which leases have lost their domain. */
 #include "suspects.h"
 
-#include <ctype.h>
-
-static bool suspects_is_uuid(const char *text)
-{
-	for (int i = 0; i < SUSPECTS_UUID - 1; i++) {
-		bool is_dash = i == 8 || i == 13 || i == 18 || i == 23;
-		if (is_dash ? text[i] != '-' : !isxdigit((unsigned char)text[i]))
-			return false;
-	}
-	return true;
-}
-
-bool suspects_get_uuid(const char *key, char ret_uuid[SUSPECTS_UUID])
-{
-	const char *uuid = key + sizeof(SUSPECTS_KEY) - 1;
-
-	/* It ends at the first character that is none of a uuid's, its NUL included. */
-	if (strncmp(key, SUSPECTS_KEY, sizeof(SUSPECTS_KEY) - 1) != 0 || !suspects_is_uuid(uuid) ||
-		(uuid[SUSPECTS_UUID - 1] && uuid[SUSPECTS_UUID - 1] != ':'))
-		return false;
-	for (int i = 0; i < SUSPECTS_UUID - 1; i++)
-		ret_uuid[i] = (char)tolower((unsigned char)uuid[i]);
-	ret_uuid[SUSPECTS_UUID - 1] = '\0';
-	return true;
-}
-
 void suspects_deinit(struct suspects *suspects)
 {
 	free(suspects->items);

@@ -10,14 +10,6 @@
 
 #include "util.h"
 
-/* As "11111111-2222-3333-4444-555555555501", with its NUL. */
-#define SUSPECTS_UUID 37
-/* What the keys of the hook's leases begin with; the domain's uuid follows, then nothing or ":" and more. */
-#define SUSPECTS_KEY "libvirt:"
-
-/* The uuid of the domain that a lease is for. False: it is not a domain's. */
-bool suspects_get_uuid(const char *key, char ret_uuid[SUSPECTS_UUID]);
-
 enum suspects_verdict {
 	SUSPECTS_KEEP,
 	SUSPECTS_WATCH,   /* look again */

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """hpzctl domain and hpz-libvirt with a real libvirtd: domains changed, memory plugged, a libvirtd that comes and goes."""
 import contextlib
+import fcntl
 import json
 import os
 import subprocess
@@ -9,18 +10,23 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "lib"))
 from hpztest import host  # noqa: E402
 from hpztest.case import main  # noqa: E402
-from hpztest.client import get_leases, hpzctl_json, running, wait_until  # noqa: E402
+from hpztest.client import Hold, get_leases, get_pool, hpzctl_json, running, wait_until  # noqa: E402
 from hpztest.service import get_build_directory  # noqa: E402
 from hpztest.virt import LibvirtTest, Memory, get_mapped  # noqa: E402
 
 MIB = host.MIB
+GUEST_MIB, DIMM_MIB = 96, 128  # a Linux guest uses whole blocks of 128 MiB
+FILLED = b"\xa5" * 4096  # lib/guest-init
 GONE = "11111111-2222-3333-4444-5555555555ee"
 
 
 class DomainTest(LibvirtTest):
+    def run_domain(self, *words):
+        return self.libvirtd.run_inside(get_build_directory() / "client/hpzctl", "domain", *words, "--json", timeout=300)
+
     def hpzctl_domain(self, *words, status=0):
         """Where libvirtd has its files; what it says."""
-        done = self.libvirtd.run_inside(get_build_directory() / "client/hpzctl", "domain", *words, "--json", timeout=120)
+        done = self.run_domain(*words)
         self.assertEqual(done.returncode, status, done.stderr)
         return json.loads(done.stdout) if done.stdout else done.stderr
 
@@ -82,10 +88,78 @@ class Plug(DomainTest):
         self.assertEqual([lease["label"] for lease in get_leases()], [domain.name] * 3)
         # The guest stands still, so it lets go of nothing; and its memory stays its own.
         self.hpzctl_domain("detach-memory", domain.name, "dimm1", "--wait", "0.5", status=75)
-        self.assertIn("not from a pool", self.hpzctl_domain("detach-memory", domain.name, "dimm7", status=1))
+        self.assertIn("no lease of its own", self.hpzctl_domain("detach-memory", domain.name, "dimm7", status=1))
         self.assertEqual(get_mapped(domain.get_pid()), self.get_inodes(*leases))
         domain.destroy()
         wait_until("no lease is left", lambda: get_leases() == [])
+
+    def test_a_guest_that_uses_it(self):
+        """It sees the memory, fills it, and lets go of it with what is in it; in its slot then is other memory, and all zero."""
+        domain = self.libvirtd.define("running", cells=(GUEST_MIB,), has_slots=True)
+        domain.start()
+        domain.wait_line("HPZ-GUEST up=")
+        memory, free = Memory(self.libvirtd.mount, domain.get_lease()["id"]), self.pages.get_free()
+
+        def tell(text, answer):
+            domain.write(memory, 0, text)
+            return domain.wait_line(f"HPZ-GUEST {answer}=").partition("=")[2].strip()
+
+        before = int(tell("memory 1", "memory1"))
+        said = self.hpzctl_domain("attach-memory", domain.name, f"{DIMM_MIB}M")
+        plugged = Memory(self.libvirtd.mount, said["lease"])
+        wait_until("the guest has it", lambda count=iter(range(2, 9999)): int(tell(f"memory {(n := next(count))}", f"memory{n}")) > before + 100 * 1024)
+        # Pages that can be moved come from there first.
+        tell("fill 8", "filled_mib")
+        total = tell("sum 1", "sum1")
+        wait_until("its bytes are in it", lambda: any(plugged.read(0, offset * MIB, 4096) == FILLED for offset in range(0, DIMM_MIB, 2)))
+
+        # Each of these is a question more: what lets go of it takes as long as it takes.
+        done = wait_until("the guest lets go of it", lambda: self.try_detach(domain, said["dimm"]))
+        self.assertEqual((done["uuid"], done["dimm"], done["done"], done["lease"]), (domain.uuid, said["dimm"], "detached", said["lease"]))
+        self.assertEqual(tell("sum 2", "sum2"), total, "what was in it was lost")
+        self.wait_ended(said["lease"])
+        self.assertEqual([lease["id"] for lease in get_leases()], [domain.get_lease()["id"]])
+        self.wait_idle()
+        self.assertEqual(get_pool()["leased"], domain.get_size() // (2 * MIB))
+        self.assertEqual(self.pages.get_free(), free, "pages of the kernel's were taken")
+        domain.destroy()
+        wait_until("no lease is left", lambda: get_leases() == [])
+        pages = self.wait_clean()["clean"]
+        with Hold("--size", pages * 2 * MIB, "--segments") as tenant:
+            self.assertTrue(tenant.call("check-zero")["equal"])
+
+    def try_detach(self, domain, dimm):
+        done = self.run_domain("detach-memory", domain.name, dimm)
+        self.assertIn(done.returncode, (0, 75), done.stderr)
+        return done.returncode == 0 and json.loads(done.stdout)
+
+    def test_devices_of_before(self):
+        """A device of an earlier start, or one that was in the slot before, is not the one that is attached now."""
+        domain = self.libvirtd.define("again", cells=(16,), has_slots=True)
+        domain.start("--paused")
+        whole = domain.get_lease()
+        prefix, _, start = whole["key"].rpartition(":")
+        leases = [hpzctl_json("lease", "2M", "--path", "--label", "before", "--key", f"{prefix}:dimm0:{key}")["id"] for key in ("1-2-3.4", start)]
+        row = self.get_row(domain)
+        self.assertEqual((row["lease"], row["leased"]), (whole["id"], 18 * MIB))
+        directory, = (self.libvirtd.backing / "libvirt/qemu").iterdir()
+        with contextlib.ExitStack() as stack:
+            held = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+            stack.callback(os.close, held)
+            fcntl.flock(held, fcntl.LOCK_EX)
+            self.assertIn("somebody else attaches", self.hpzctl_domain("attach-memory", domain.name, "16M", status=75))
+        said = self.hpzctl_domain("attach-memory", domain.name, "16M")
+        self.assertEqual((said["dimm"], said["lease"] in leases), ("dimm0", False))
+        self.wait_ended(leases[1])
+        self.assertEqual(self.get_row(domain)["leased"], 32 * MIB)
+        self.assertEqual(get_mapped(domain.get_pid()), self.get_inodes(whole["id"], said["lease"]))
+        self.hpzctl_domain("detach-memory", domain.name, "dimm0", "--wait", "0.1", status=75)
+        self.assertIsNotNone(self.get_lease(leases[0]), "that of another start was touched")
+        domain.destroy()
+        # Of the same key, in the next start.
+        domain.start("--paused")
+        self.assertIn("no lease of its own", self.hpzctl_domain("detach-memory", domain.name, "dimm0", status=1))
+        self.assertEqual(self.get_row(domain)["leased"], 16 * MIB)
 
     def test_attach_fails(self):
         """libvirt refuses it, or hpzd: nothing is left."""

@@ -9,8 +9,7 @@
 
 #include "suspects.h"
 
-#define UUID "11111111-2222-3333-4444-5555555555ab"
-#define OLD  (1000 * NS_PER_S)
+#define OLD (1000 * NS_PER_S)
 
 static struct suspects suspects;
 
@@ -32,24 +31,6 @@ static enum suspects_verdict look(uint64_t lease, uint64_t age_ns, bool is_used,
 	enum suspects_verdict verdict = suspects_judge(&suspects, lease, age_ns, is_used, now_s * NS_PER_S);
 	suspects_end(&suspects);
 	return verdict;
-}
-
-static void test_keys(void **state)
-{
-	static const char *const others[] = {"", "libvirt", "libvirt:", "libvirt:" UUID "x",
-		"libvirt:" UUID "-", "LIBVIRT:" UUID, " libvirt:" UUID, "libvirt: " UUID,
-		"libvirt:11111111-2222-3333-4444-5555555555a", "libvirt:11111111-2222-3333-4444_5555555555ab",
-		"libvirt:g1111111-2222-3333-4444-5555555555ab", "mine:" UUID};
-	char uuid[SUSPECTS_UUID] = "as it was";
-
-	for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
-		assert_false(suspects_get_uuid(others[i], uuid));
-		assert_string_equal(uuid, "as it was");
-	}
-	assert_true(suspects_get_uuid("libvirt:" UUID, uuid));
-	assert_string_equal(uuid, UUID);
-	assert_true(suspects_get_uuid("libvirt:11111111-2222-3333-4444-5555555555AB:dimm0", uuid));
-	assert_string_equal(uuid, UUID);
 }
 
 static void test_two_looks(void **state)
@@ -109,7 +90,6 @@ static void test_many(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_keys),
 		TEST(test_two_looks),
 		TEST(test_used_in_between),
 		TEST(test_young),

@@ -291,7 +291,9 @@ class Domain:
     def get_xml(self):
         kernel, initrd = self._get_image()
         slots = self.get_slots()
-        words = " ".join([f"memmap=1M${slot:#x}" for slot in slots] + [self.words, f"hpz.listen={','.join(map(hex, slots))}"])
+        # Where memory can be plugged, Linux keeps 64 MiB for devices that reach no more than 4 GiB, which is all that a small guest has.
+        plug = "swiotlb=noforce memhp_default_state=online_movable" if self.has_slots else ""
+        words = " ".join([f"memmap=1M${slot:#x}" for slot in slots] + [plug, self.words, f"hpz.listen={','.join(map(hex, slots))}"])
         numa = "".join(f"<cell id='{index}' cpus='{index}' memory='{cell}' unit='MiB'/>" for index, cell in enumerate(self.cells))
         numa = f"<numa>{numa}</numa>" if self.is_cells else ""
         maximum = "<maxMemory slots='16' unit='GiB'>1</maxMemory>" if self.has_slots else ""
