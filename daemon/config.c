@@ -487,7 +487,7 @@ static int find_user(const char *word, uint32_t *ret_id)
 	return r;
 }
 
-static int find_group(const char *word, uint32_t *ret_id)
+int config_find_group(const char *word, uint32_t *ret_id)
 {
 	int r = parse_id(word, ret_id);
 	const struct group *group = r == -ENOENT ? getgrnam(word) : NULL;
@@ -535,7 +535,7 @@ static int parse_groups(const struct config_key *key, const char *text, const st
 {
 	if (strchr(text, '*'))
 		return refuse(why, "`*` stands for all users and belongs to `users`");
-	return parse_ids(text, "group", find_group, ret_value, why);
+	return parse_ids(text, "group", config_find_group, ret_value, why);
 }
 
 static int parse_allow(const struct config_key *key, const char *text, const struct config_pool *pool,
@@ -698,6 +698,17 @@ static int parse_deadline(const struct config_key *key, const char *text, const 
 	return 0;
 }
 
+/* The socket's. A name is looked up when the socket is made: who only reads the file need not know it. */
+static int parse_socket_group(const struct config_key *key, const char *text, const struct config_pool *pool,
+	void *ret_value, char why[WHY_MAX])
+{
+	uint32_t id;
+
+	if (parse_id(text, &id) == -ERANGE)
+		return refuse(why, "more than any group's number");
+	return parse_text(key, text, pool, ret_value, why);
+}
+
 /* `auto`, or USER[:GROUP]; a user's name alone brings its group along. */
 static int parse_owner(const struct config_key *key, const char *text, const struct config_pool *pool,
 	void *ret_value, char why[WHY_MAX])
@@ -714,7 +725,7 @@ static int parse_owner(const struct config_key *key, const char *text, const str
 		owner.gid = known->pw_gid;
 	else if (owner.is_set && !group)
 		return refuse(why, "a number without a name needs its group, as 1000:1000");
-	if (group && find_group(group, &owner.gid) < 0)
+	if (group && config_find_group(group, &owner.gid) < 0)
 		return refuse(why, "there is no group `%.40s`", group);
 	*(struct config_owner *)ret_value = owner;
 	return 0;
@@ -744,8 +755,9 @@ static int parse_wait(const struct config_key *key, const char *text, const stru
 static const struct config_key config_keys[] = {
 	{"hpzd", "socket", parse_path, MEMBER(config, socket), LINE_OF(config, socket),
 		DEFAULT("/run/hpz/hpzd.sock"), "where clients connect"},
-	{"hpzd", "socket_group", parse_text, MEMBER(config, socket_group), LINE_OF(config, socket_group),
-		DEFAULT(""), "group of the socket: who may connect at all; empty: root's"},
+	{"hpzd", "socket_group", parse_socket_group, MEMBER(config, socket_group),
+		LINE_OF(config, socket_group), DEFAULT(""),
+		"group of the socket, by name or number: who may connect at all; empty: root's"},
 	{"hpzd", "socket_mode", parse_socket_mode, MEMBER(config, socket_mode), 0, DEFAULT("0660"),
 		"mode of the socket; 0666 lets everybody connect, and the access sections decide"},
 	{"hpzd", "run_dir", parse_path, MEMBER(config, run_dir), LINE_OF(config, run_dir),

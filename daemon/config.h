@@ -150,7 +150,7 @@ struct config_qemu {
 struct config {
 	char path[256];
 	char socket[108];
-	char socket_group[64]; /* "": root only */
+	char socket_group[64]; /* name or number; "": root only */
 	uint32_t socket_mode;
 	char run_dir[128];
 	enum log_level log_level;
@@ -220,6 +220,10 @@ size_t config_get_stock(const struct config_pool *pool, uint64_t pages,
  */
 size_t config_add_rest(const struct config_pool *pool, uint64_t pages,
 	struct config_class classes[CONFIG_STOCK_MAX + 3], size_t count);
+
+/* A group's number, by its name or its number. 0; -ENOENT: there is none; -ERANGE: no group has that number.
+ */
+int config_find_group(const char *word, uint32_t *ret_id);
 
 /*
  * One line a key: section, key, default, "required" or "optional", help, separated by tabs. The default of a

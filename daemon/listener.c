@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* listener.c - the socket clients connect to, and all their sessions. */
 #include <fcntl.h>
-#include <grp.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include "config.h"
 #include "frame.h"
 #include "listener.h"
 #include "log.h"
@@ -141,18 +141,6 @@ static void on_connection(uv_poll_t *poll, int status, int events)
 
 /* ---- the socket ---- */
 
-static int find_group(const char *name, gid_t *ret_gid)
-{
-	*ret_gid = getegid();
-	if (!*name)
-		return 0;
-	struct group *group = getgrnam(name);
-	if (!group)
-		return -ENOENT;
-	*ret_gid = group->gr_gid;
-	return 0;
-}
-
 static bool is_answered(const struct sockaddr_un *address)
 {
 	_cleanup_fd_ int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -174,9 +162,9 @@ static bool is_in_use(const struct sockaddr_un *address)
 static int make_socket(const char *path, const char *group, mode_t mode, const char **ret_why)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	gid_t gid;
+	gid_t gid = getegid();
 	*ret_why = "its group does not exist";
-	int r = find_group(group, &gid);
+	int r = *group ? config_find_group(group, &gid) : 0;
 	if (r < 0)
 		return r;
 	*ret_why = "it cannot be made";

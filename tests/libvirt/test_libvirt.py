@@ -178,7 +178,7 @@ class Wrapper(VirtTest):
 
     def setUp(self):
         super().setUp()
-        # As socket_group does it, which wants a name, and this machine may not have one for it.
+        # As socket_group = 64055 does it, in the middle of the tests.
         os.chown(self.service.socket, 0, USER_ID)
         os.chmod(self.service.socket, 0o660)
 

@@ -473,6 +473,7 @@ static const struct {
 		"2: socket = /" LONG
 		"/12345678901234567890123456789012345678901/, path longer than 107 bytes"},
 	{"[hpzd]\nsocket_group = " LONG "\n", "2: socket_group = " LONG ", longer than 63 bytes"},
+	{"[hpzd]\nsocket_group = 4294967295\n", "2: socket_group = 4294967295, more than any group's number"},
 	{"[hpzd]\nrun_dir = ~/hpz\n", "2: run_dir = ~/hpz, not an absolute path"},
 	{"[hpzd]\nlog_level = loud\n", "2: log_level = loud, not one of error, warning, info, debug"},
 	{"[hpzd]\nlog_level = info # loud\n", "2: log_level = info # loud, not one of error, warning, info, "

@@ -118,6 +118,8 @@ static void test_cannot_be_made(void **state)
 	assert_string_equal(why, "it cannot be made");
 	assert_int_equal(listen_at(path, "no such group"), -ENOENT);
 	assert_string_equal(why, "its group does not exist");
+	assert_int_equal(listen_at(path, "4294967295"), -ERANGE);
+	assert_string_equal(why, "its group does not exist");
 	assert_int_equal(listen_at("/nonexistent/sock", ""), -ENOENT);
 	assert_string_equal(why, "it cannot be made");
 	assert_true(listen_at(harness.dir, "") < 0); /* a directory is there */
@@ -129,10 +131,19 @@ static void test_cannot_be_made(void **state)
 static void test_group(void **state)
 {
 	struct group *own = getgrgid(getegid());
+	/* Root may give it to any, also to one without a name. */
+	gid_t other = geteuid() == 0 ? 64111 : getegid();
+	char number[16];
 	struct stat st;
 
+	snprintf(number, sizeof number, "%u", other);
+	assert_int_equal(listen_at(path, number), 0);
+	assert_int_equal(lstat(path, &st), 0);
+	assert_int_equal(st.st_gid, other);
 	if (!own)
 		return; /* a group without a name: nothing to ask for */
+	listener_close(listener);
+	listener = NULL;
 	assert_int_equal(listen_at(path, own->gr_name), 0);
 	assert_int_equal(lstat(path, &st), 0);
 	assert_int_equal(st.st_gid, getegid());
