@@ -8,6 +8,7 @@ static const struct {
 } benchmarks[] = {
 	{"clear", bench_clear},
 	{"lease", bench_lease},
+	{"mlock", bench_mlock},
 	{"proof", bench_proof},
 	{"recycle", bench_recycle},
 	{"vm", bench_vm},
@@ -42,6 +43,6 @@ int cmd_bench(struct hpzctl *ctl, int argc, char **argv)
 		return bench_proof(ctl, argc, argv);
 	if (argc > 0)
 		return hpzctl_fail_usage(
-			ctl, "there is no benchmark '%s', only: clear, lease, proof, recycle, vm", argv[0]);
+			ctl, "there is no benchmark '%s', only: clear, lease, mlock, proof, recycle, vm", argv[0]);
 	return hpzctl_fail_usage(ctl, "which? As in: hpzctl bench proof");
 }

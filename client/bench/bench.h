@@ -18,6 +18,7 @@ double bench_get_spread(const double *sorted, size_t count);
 
 int bench_clear(struct hpzctl *ctl, int argc, char **argv);
 int bench_lease(struct hpzctl *ctl, int argc, char **argv);
+int bench_mlock(struct hpzctl *ctl, int argc, char **argv);
 int bench_recycle(struct hpzctl *ctl, int argc, char **argv);
 int bench_proof(struct hpzctl *ctl, int argc, char **argv);
 int bench_vm(struct hpzctl *ctl, int argc, char **argv);
