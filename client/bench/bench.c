@@ -6,6 +6,7 @@ static const struct {
 	const char *name;
 	int (*run)(struct hpzctl *ctl, int argc, char **argv);
 } benchmarks[] = {
+	{"alloc", bench_alloc},
 	{"clear", bench_clear},
 	{"lease", bench_lease},
 	{"mlock", bench_mlock},
@@ -42,7 +43,8 @@ int cmd_bench(struct hpzctl *ctl, int argc, char **argv)
 	if (argc > 0 && argv[0][0] == '-')
 		return bench_proof(ctl, argc, argv);
 	if (argc > 0)
-		return hpzctl_fail_usage(
-			ctl, "there is no benchmark '%s', only: clear, lease, mlock, proof, recycle, vm", argv[0]);
+		return hpzctl_fail_usage(ctl,
+			"there is no benchmark '%s', only: alloc, clear, lease, mlock, proof, recycle, vm",
+			argv[0]);
 	return hpzctl_fail_usage(ctl, "which? As in: hpzctl bench proof");
 }
