@@ -10,6 +10,12 @@ die() {
 }
 word() { tr ' ' '\n' </proc/cmdline | sed -n "s/^hpz.$1=//p"; }
 
+# The regime of this kernel: whether the facts are read here as on the machine itself.
+if [ -x /usr/bin/test_paravirt ]; then
+	test_paravirt >/run/regime 2>&1 || die "regime: $(tail -n 3 /run/regime)"
+	sed -n 's/^# /TEST regime /p' /run/regime
+fi
+
 tab=$(printf '\t')
 pages=$(word pages) bpf=$(word bpf) gigabyte=$(word gigabyte) races=$(word races)
 size=4M bytes=4194304 page=2M

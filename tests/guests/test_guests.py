@@ -27,10 +27,15 @@ RACING = ("pin during the proof", "chmod spinner", "late mapper by path")
 FACTS = {"6.1": {"2048": (1, 1), "1048576": (1, 1)}, "6.12": {"2048": (512, 512), "1048576": (262144, 262144)}}
 
 
+# How these free page tables: Debian builds with PARAVIRT; the patch of January 2026 was carried back to both.
+REGIME = {"name": "tcg rcu=paravirt", "hypervisor": "tcg", "signature": "TCGTCGTCGTCG", "pv_tlb_flush_used": "no",
+          "rcu_table_free": "paravirt", "pmd_unshare_ipi": "fixed", "lazy_tlb": "refcount", "cpus": "2"}
+
+
 def boot(kernel, words, memory_mib, limit):
     build = get_build_directory()
     programs = [build / "daemon/hpzd", build / "client/hpzctl", build / "tests/hold", build / "tests/attack",
-                shutil.which("setpriv")]
+                build / "tests/unit/test_paravirt", shutil.which("setpriv")]
     return guest.run_script(SCRIPT, programs, kernel, memory_mib, words, limit)
 
 
@@ -75,8 +80,14 @@ class OtherKernel:
                 continue
             self.assertEqual(seen.get(name), "seen" if row[source] == SEEN else "over", f"{name}\n{text}")
 
+    def check_regime(self, text):
+        lines = [line.split() for line in re.findall(r"^TEST regime (.+)", text, re.MULTILINE)]
+        facts = {line[0]: line[1] for line in lines[1:]} | {"name": " ".join(lines[0])}
+        self.assertEqual({name: facts.get(name) for name in REGIME}, REGIME, text)
+
     def test_attacks(self):
         text = self.run_guest()
+        self.check_regime(text)
         self.assertIn("TEST proof bpf", text)
         self.check_facts(text, "2048")
         self.check_attacks(text, "bpf")
