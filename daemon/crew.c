@@ -350,9 +350,10 @@ static bool was_begun(const struct crew_job *job)
 static void enqueue(struct list *queue, struct crew_job *job)
 {
 	unsigned rank = get_rank(job) + was_begun(job);
-	struct list *at = queue->next;
-	while (at != queue && get_rank(CONTAINER_OF(at, struct crew_job, link)) >= rank)
-		at = at->next;
+	struct list *at = queue;
+	/* From the end: most have their equals there, and thousands may wait. */
+	while (at->prev != queue && get_rank(CONTAINER_OF(at->prev, struct crew_job, link)) < rank)
+		at = at->prev;
 	list_insert_before(at, &job->link);
 }
 
