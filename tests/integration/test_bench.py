@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`hpzctl bench clear` and `lease`: what they say, how they end, what they leave. Not how fast anything is."""
+"""hpzctl's benchmarks: what they say, how they end, what they leave. Not how fast anything is."""
 import contextlib
 import json
 import os
@@ -114,28 +114,48 @@ class BenchClear(HpzTest):
             self.assertEqual((get_nr(), get_free()), (self.nr, free))
 
 
-class BenchLease(HpzTest):
+class OwnDaemons(HpzTest):
     """On hpzd's of its own, that nobody else sees; the one under test has nothing to do with it."""
 
     def setUp(self):
         super().setUp()
         self.mounts = Path("/proc/mounts").read_text()
         self.granted = hpzctl_json("status")["leases_granted"]
+        self.pages = get_nr(), get_free()
         self.addCleanup(self.check_nothing_left)
 
     def check_nothing_left(self):
         wait_until("its hpzd's have ended", lambda: not self.find_daemons())
         self.assertEqual(Path("/proc/mounts").read_text(), self.mounts)
         self.assertEqual(hpzctl_json("status")["leases_granted"], self.granted)
+        self.assertEqual((get_nr(), get_free()), self.pages)
 
     def find_daemons(self):
         found = []
         for entry in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):
-                if entry.read_bytes().startswith(b"hpzd\0--simulate\0--config\0/run/"):
+                if entry.read_bytes().startswith((b"hpzd\0--simulate\0--config\0/run/", b"hpzd\0--config\0/run/")):
                     found.append(entry)
         return found
 
+    def check_program(self, name, *arguments):
+        """What is to be measured does not exist, or is something else."""
+        for program, said in ("/nonexistent", "/nonexistent"), ("/bin/false", "does not serve"):
+            done = hpzctl("bench", name, *arguments, "--hpzd", program, check=False)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(said, done.stderr)
+
+    def check_signals(self, name, numbers, *arguments):
+        for number in numbers:
+            with subprocess.Popen([f"{get_build_directory()}/client/hpzctl", "bench", name, *arguments], stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.DEVNULL) as bench:
+                wait_until("it has begun", lambda: self.find_daemons() or bench.poll() is not None)
+                bench.send_signal(number)
+                self.assertEqual(bench.wait(120), -number)
+            wait_until("its hpzd's have ended", lambda: not self.find_daemons())
+
+
+class BenchLease(OwnDaemons):
     def test_json(self):
         done = hpzctl("bench", "lease", "--rounds", 1, "--json", check=False, timeout=300)
         self.assertEqual(done.returncode, LATER, done.stderr)
@@ -156,21 +176,103 @@ class BenchLease(HpzTest):
     def test_words(self):
         for arguments in (["--rounds", "0"], ["--rounds", "1001"], ["what"]):
             self.assertEqual(hpzctl("bench", "lease", *arguments, check=False).returncode, 2, arguments)
-        done = hpzctl("bench", "lease", "--hpzd", "/nonexistent", check=False)
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("/nonexistent", done.stderr)
-        done = hpzctl("bench", "lease", "--hpzd", "/bin/false", check=False)
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("does not serve", done.stderr)
+        self.check_program("lease")
 
     def test_signal(self):
-        for number in signal.SIGTERM, signal.SIGKILL:
-            with subprocess.Popen([f"{get_build_directory()}/client/hpzctl", "bench", "lease"], stdout=subprocess.DEVNULL,
-                                  stderr=subprocess.DEVNULL) as bench:
-                wait_until("it has begun", self.find_daemons)
-                bench.send_signal(number)
-                self.assertEqual(bench.wait(120), -number)
-            wait_until("its hpzd's have ended", lambda: not self.find_daemons())
+        self.check_signals("lease", (signal.SIGTERM, signal.SIGKILL))
+
+
+class BenchMlock(OwnDaemons):
+    SMALL = ["--size", "31M", "--page-size", "2M"]
+
+    def test_json(self):
+        done = hpzctl("bench", "mlock", *self.SMALL, "--rounds", 1, "--json", check=False)
+        self.assertEqual(done.returncode, LATER, done.stderr)
+        self.assertIn("--rounds 5 at least", done.stderr)
+        got = json.loads(done.stdout)
+        shared = {"page_size", "gib", "kernel_ms_per_gib", "hpz_ms_per_gib", "ratio", "rounds", "spread"}
+        self.assertEqual(set(got), shared | {"schema", "complete", "rows"})
+        self.assertEqual((got["schema"], got["complete"], len(got["rows"])), ("hpz-bench-mlock-1", False, 1))
+        row = got["rows"][0]
+        self.assertEqual(set(row), shared | {"kernel_map_ms_per_gib", "kernel_mlock_ms_per_gib", "hpz_map_ms_per_gib",
+                                             "hpz_mlock_ms_per_gib", "lease_ms", "ratio_with_lease"})
+        self.assertEqual({key: got[key] for key in shared}, {key: row[key] for key in shared})
+        self.assertEqual((row["page_size"], row["gib"], row["rounds"]), (2 << 20, 0.031, 1))
+        # Of one round, everything adds up.
+        for side in "kernel", "hpz":
+            both = row[f"{side}_map_ms_per_gib"] + row[f"{side}_mlock_ms_per_gib"]
+            self.assertAlmostEqual(row[f"{side}_ms_per_gib"], both, places=3)
+            self.assertGreater(row[f"{side}_mlock_ms_per_gib"], 0)
+        self.assertAlmostEqual(row["ratio"], row["kernel_ms_per_gib"] / row["hpz_ms_per_gib"], places=1)
+        self.assertLess(row["ratio_with_lease"], row["ratio"])
+        self.assertGreater(row["lease_ms"], 0)
+
+    def test_table(self):
+        done = hpzctl("bench", "mlock", *self.SMALL, "--rounds", 1, check=False)
+        self.assertEqual(done.returncode, LATER, done.stderr)
+        for word in "MLOCK", "kernel", "hpz", "32 MiB", "times as fast", "with the lease":
+            self.assertIn(word, done.stdout)
+
+    def test_failures(self):
+        for arguments in (["--rounds", "0"], ["--rounds", "1001"], ["--page-size", "4M"], ["--node", "any"], ["--size", "x"],
+                          ["--size", "900000G"], ["what"]):
+            self.assertEqual(hpzctl("bench", "mlock", *arguments, check=False).returncode, 2, arguments)
+        self.check_program("mlock", *self.SMALL)
+        done = hpzctl("bench", "mlock", "--size", "9000G", check=False)
+        self.assertEqual(done.returncode, LATER, done.stderr)
+        self.assertIn("more pages are needed", done.stderr)
+
+    def test_limit(self):
+        """Of what one may lock; said before anything is taken."""
+        done = subprocess.run(["setpriv", "--bounding-set", "-ipc_lock", "--inh-caps", "-ipc_lock", "prlimit", "--memlock=1048576",
+                               f"{get_build_directory()}/client/hpzctl", "bench", "mlock", *self.SMALL],
+                              capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn("CAP_IPC_LOCK", done.stderr)
+
+    def test_signal(self):
+        self.check_signals("mlock", (signal.SIGTERM, signal.SIGINT), *self.SMALL, "--rounds", "1000")
+
+
+class BenchAlloc(OwnDaemons):
+    def test_json(self):
+        done = hpzctl("bench", "alloc", "--pages", 40, "--rounds", 2, "--json", check=False)
+        self.assertEqual(done.returncode, LATER, done.stderr)
+        self.assertIn("--rounds 5 at least", done.stderr)
+        got = json.loads(done.stdout)
+        self.assertEqual(set(got), {"schema", "cpus", "page_size", "pages", "rounds", "waited", "complete", "rows"})
+        self.assertEqual((got["schema"], got["pages"], got["rounds"], got["complete"]), ("hpz-bench-alloc-1", 48, 2, False))
+        self.assertEqual(got["cpus"], len(os.sched_getaffinity(0)))
+        self.assertEqual([(row["threads"], row["bulk"]) for row in got["rows"]], [(1, 16), (2, 16), (4, 12), (8, 6), (16, 3), (24, 2)])
+        for row in got["rows"]:
+            self.assertEqual(set(row), {"threads", "over_cpus", "bulk", "kernel_us", "hpz_us", "bulk_us"})
+            self.assertEqual(row["over_cpus"], row["threads"] > got["cpus"])
+            for key in "kernel_us", "hpz_us", "bulk_us":
+                self.check_series(row[key])
+            self.assertEqual((row["kernel_us"]["ratio"], row["kernel_us"]["spread"]), (1, 0))
+
+    def check_series(self, series):
+        self.assertEqual(set(series), {"p50", "p99", "free_p50", "free_p99", "pages_per_s", "ratio", "spread"})
+        self.assertGreater(series["p50"], 0)
+        self.assertGreater(series["free_p50"], 0)
+        self.assertLessEqual(series["p50"], series["p99"])
+        self.assertLessEqual(series["free_p50"], series["free_p99"])
+        self.assertGreater(series["pages_per_s"], 0)
+        self.assertGreater(series["ratio"], 0)
+
+    def test_table(self):
+        done = hpzctl("bench", "alloc", "--pages", 48, "--rounds", 1, check=False)
+        self.assertEqual(done.returncode, LATER, done.stderr)
+        for word in "THREADS", "kernel", "hpz", "bulk", f"{len(os.sched_getaffinity(0))} CPU", "leases had to wait for clearing":
+            self.assertIn(word, done.stdout)
+
+    def test_failures(self):
+        for arguments in (["--rounds", "0"], ["--rounds", "101"], ["--pages", "10001"], ["--node", "any"], ["what"]):
+            self.assertEqual(hpzctl("bench", "alloc", *arguments, check=False).returncode, 2, arguments)
+        self.check_program("alloc", "--pages", "48")
+
+    def test_signal(self):
+        self.check_signals("alloc", (signal.SIGTERM, signal.SIGINT), "--pages", "48", "--rounds", "100")
 
 
 class BenchVm(HpzTest):

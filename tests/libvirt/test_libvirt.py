@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Real domains of a real libvirtd on pooled memory: from start to end, and what can go wrong meanwhile."""
+import json
 import os
 import shutil
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "lib"))
 from hpztest import host  # noqa: E402
 from hpztest.case import PageEater, main  # noqa: E402
-from hpztest.client import Hold, get_leases, get_pool, wait_until  # noqa: E402
+from hpztest.client import Hold, get_leases, get_pool, get_status, hpzctl, wait_until  # noqa: E402
 from hpztest.guest import has_balloon  # noqa: E402
 from hpztest.service import get_build_directory  # noqa: E402
 from hpztest.virt import USER_ID, LibvirtTest, Memory, VirtError, get_libvirtd, get_mapped  # noqa: E402
@@ -209,6 +210,32 @@ class Wrapper(VirtTest):
         self.check_pooled(domain, USER_ID)
         domain.destroy()
         self.check_as_before()
+
+    def run_bench(self, emulator):
+        """What `hpzctl bench vm` says, and how many leases there were for it."""
+        granted = get_status()["leases_granted"]
+        done = hpzctl("bench", "vm", "--size", f"{SMALL_MIB}M", "--rounds", 1, "--libvirt", self.libvirtd.uri, "--hpz-qemu", emulator,
+                      "--json", check=False)
+        self.assertEqual(done.returncode, 75, done.stderr)
+        self.assertIn("--rounds 5 at least", done.stderr)
+        self.assertEqual(self.libvirtd.get_domains("--all"), [])
+        self.check_as_before()
+        return json.loads(done.stdout), get_status()["leases_granted"] - granted
+
+    def test_bench(self):
+        got, leases = self.run_bench(self.make_emulator())
+        self.assertIsNone(got["libvirt_reason"])
+        self.assertEqual((set(got["libvirt"]), got["libvirt"]["rounds"]), ({"prealloc_ms", "hpz_ms", "rounds"}, 1))
+        self.assertGreater(min(got["libvirt"]["prealloc_ms"], got["libvirt"]["hpz_ms"]), 0)
+        # One that does not count and one that does: of QEMU alone, and of libvirt's.
+        self.assertEqual(leases, 4)
+
+    def test_bench_without_lease(self):
+        """A start that came to its memory in another way is no figure of hpz's."""
+        got, leases = self.run_bench(shutil.which(f"qemu-system-{os.uname().machine}"))
+        self.assertIsNone(got["libvirt"])
+        self.assertIn("got no lease", got["libvirt_reason"])
+        self.assertEqual(leases, 2)
 
 
 class Many(VirtTest):
