@@ -8,11 +8,10 @@
  */
 #include "config.h"
 
-#include <grp.h>
 #include <ini.h>
-#include <pwd.h>
 #include <stdarg.h>
 #include "host.h"
+#include "names.h"
 #include "size.h"
 
 #define NODES_MAX     1024
@@ -477,26 +476,17 @@ static int parse_id(const char *word, uint32_t *ret_id)
 
 static int find_user(const char *word, uint32_t *ret_id)
 {
+	uint32_t group;
 	int r = parse_id(word, ret_id);
-	const struct passwd *user = r == -ENOENT ? getpwnam(word) : NULL;
 
-	if (user) {
-		*ret_id = user->pw_uid;
-		r = 0;
-	}
-	return r;
+	return r == -ENOENT ? names_find_user(word, NAMES_ANYWHERE, ret_id, &group) : r;
 }
 
 int config_find_group(const char *word, uint32_t *ret_id)
 {
 	int r = parse_id(word, ret_id);
-	const struct group *group = r == -ENOENT ? getgrnam(word) : NULL;
 
-	if (group) {
-		*ret_id = group->gr_gid;
-		r = 0;
-	}
-	return r;
+	return r == -ENOENT ? names_find_group(word, NAMES_ANYWHERE, ret_id) : r;
 }
 
 static int parse_ids(const char *text, const char *what, int (*find)(const char *word, uint32_t *ret_id),
@@ -720,10 +710,7 @@ static int parse_owner(const struct config_key *key, const char *text, const str
 	const char *user = strsep(&group, ":");
 	if (owner.is_set && find_user(user, &owner.uid) < 0)
 		return refuse(why, "neither `auto` nor USER or USER:GROUP of this machine");
-	const struct passwd *known = owner.is_set && !group ? getpwuid(owner.uid) : NULL;
-	if (known)
-		owner.gid = known->pw_gid;
-	else if (owner.is_set && !group)
+	if (owner.is_set && !group && names_find_group_of(owner.uid, NAMES_ANYWHERE, &owner.gid) < 0)
 		return refuse(why, "a number without a name needs its group, as 1000:1000");
 	if (group && config_find_group(group, &owner.gid) < 0)
 		return refuse(why, "there is no group `%.40s`", group);
