@@ -798,10 +798,20 @@ static const char *domain_xml_find_refusal(const struct domain *domain)
 	return NULL;
 }
 
+static void domain_xml_plan_files(const struct domain *domain, struct domain_plan *plan)
+{
+	int r = domain->cell_count ? domain_xml_plan_cells(domain, plan)
+				   : domain_xml_plan_whole(domain, plan);
+
+	if (r == 0)
+		r = domain_xml_plan_dimms(domain, plan);
+	if (r < 0)
+		plan->count = 0;
+}
+
 void domain_xml_plan(const struct domain *domain, struct domain_plan *ret_plan)
 {
 	const char *refusal = domain_xml_find_refusal(domain);
-	int r;
 
 	*ret_plan = (struct domain_plan){.page_size = domain->settings.page_size};
 	/* Who has settings for the pool, or its kind of memory, means it. */
@@ -815,12 +825,7 @@ void domain_xml_plan(const struct domain *domain, struct domain_plan *ret_plan)
 		domain_xml_refuse(ret_plan->why, "%s", domain->settings.mistake);
 		return;
 	}
-	r = domain->cell_count ? domain_xml_plan_cells(domain, ret_plan)
-			       : domain_xml_plan_whole(domain, ret_plan);
-	if (r == 0)
-		r = domain_xml_plan_dimms(domain, ret_plan);
-	if (r < 0)
-		ret_plan->count = 0;
+	domain_xml_plan_files(domain, ret_plan);
 }
 
 uint64_t domain_xml_get_own_size(const struct domain *domain)
@@ -840,6 +845,15 @@ uint64_t domain_xml_get_own_size(const struct domain *domain)
 		cells += is_shared ? domain->cells[i].size : 2 * domain->cells[i].size;
 	}
 	return (domain->cell_count ? cells : size) + devices;
+}
+
+void domain_xml_plan_own(const struct domain *domain, struct domain_plan *ret_plan)
+{
+	*ret_plan = (struct domain_plan){.is_wanted = domain_xml_get_own_size(domain) > 0};
+	if (ret_plan->is_wanted)
+		domain_xml_plan_files(domain, ret_plan);
+	if (ret_plan->count == 0)
+		ret_plan->size = 0;
 }
 
 const struct domain_file *domain_xml_find_file(const struct domain_plan *plan, const char *alias)

@@ -137,6 +137,12 @@ struct domain_plan {
 void domain_xml_plan(const struct domain *domain, struct domain_plan *ret_plan);
 
 /*
+ * The same whatever the pool has to do with it: the files that QEMU itself makes in the domain's directory if
+ * there are none, and could be made for it. None, if these are not all that can be told of its memory.
+ */
+void domain_xml_plan_own(const struct domain *domain, struct domain_plan *ret_plan);
+
+/*
  * Bytes that QEMU itself makes files of in the domain's directory if there are none; 0: it makes none there,
  * as its memory is no file, or has a page size.
  */

@@ -12,7 +12,7 @@
 #include <sys/vfs.h>
 #include <sys/xattr.h>
 
-#include "size.h"
+#include "hook_mounts.h"
 
 #define PROC_FD_MAX 40
 
@@ -131,28 +131,70 @@ static int hook_place_set_label(int fd, const char *label)
 	return -errno;
 }
 
-/* ---- the three ways ---- */
+/* ---- the ways ---- */
 
-static int hook_place_link(int directory, const char *alias, int fd)
+int hook_place_make_file(int directory, uint32_t uid, uint32_t gid, const char *label)
 {
-	return linkat(fd, "", directory, alias, AT_EMPTY_PATH) < 0 ? -errno : 0;
+	_cleanup_fd_ int fd = openat(directory, ".", O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
+
+	if (fd < 0 || fchown(fd, uid, gid) < 0)
+		return -errno;
+	int r = hook_place_set_label(fd, label);
+	return r < 0 ? r : steal_fd(&fd);
 }
 
-/* Over an empty file: without page of its own, also where files are huge. */
-static int hook_place_bind(int directory, const char *alias, int fd)
+static int hook_place_unlink(int directory, const char *alias)
 {
-	_cleanup_fd_ int place =
-		openat(directory, alias, O_RDONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	return unlinkat(directory, alias, 0) < 0 && errno != ENOENT ? -errno : 0;
+}
 
-	if (place < 0)
+int hook_place_link_file(int directory, const char *alias, int fd)
+{
+	int r = hook_place_unlink(directory, alias);
+
+	if (r == 0 && linkat(fd, "", directory, alias, AT_EMPTY_PATH) < 0)
+		r = -errno;
+	return r;
+}
+
+/* The name, if it still is what we put there. A descriptor or negative errno. */
+static int hook_place_find_file(int directory, const char *alias, int file)
+{
+	struct stat st, found;
+	_cleanup_fd_ int fd = openat(directory, alias, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+
+	if (fd < 0 || fstat(fd, &found) < 0 || fstat(file, &st) < 0)
 		return -errno;
+	if (found.st_dev != st.st_dev || found.st_ino != st.st_ino)
+		return -EBUSY;
+	return steal_fd(&fd);
+}
+
+static int hook_place_mount(int fd, int place)
+{
 	_cleanup_fd_ int tree = open_tree(fd, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
-	int r = tree < 0 || move_mount(tree, "", place, "",
-				    MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) < 0
-			? -errno
-			: 0;
+
+	if (tree < 0 ||
+		move_mount(tree, "", place, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) < 0)
+		return -errno;
+	return 0;
+}
+
+/*
+ * Over an empty file: without page of its own, also where files are huge. It is QEMU's as any that QEMU
+ * makes, so that a domain can start on it when we die before the mount.
+ */
+static int hook_place_bind(int directory, const char *alias, int fd, const struct stat *st, const char *label)
+{
+	_cleanup_fd_ int empty = hook_place_make_file(directory, st->st_uid, st->st_gid, label);
+	int r = empty < 0 ? empty : hook_place_link_file(directory, alias, empty);
+
 	if (r < 0)
-		unlinkat(directory, alias, 0);
+		return r;
+	_cleanup_fd_ int place = hook_place_find_file(directory, alias, empty);
+	r = place < 0 ? place : hook_place_mount(fd, place);
+	if (r < 0)
+		hook_place_unlink(directory, alias);
 	return r;
 }
 
@@ -174,38 +216,44 @@ int hook_place_add(int directory, const char *alias, const char *path, uint64_t 
 	int r = hook_place_set_label(fd, label);
 	if (r < 0)
 		return r;
-	if (unlinkat(directory, alias, 0) < 0 && errno != ENOENT)
-		return -errno;
 	*ret_way = HOOK_WAY_LINK;
-	r = hook_place_link(directory, alias, fd);
+	r = hook_place_link_file(directory, alias, fd);
 	if (r != -EXDEV)
 		return r;
 	*ret_way = HOOK_WAY_BIND;
-	r = hook_place_bind(directory, alias, fd);
+	r = hook_place_bind(directory, alias, fd, &st, label);
 	if (r == 0)
 		return 0;
 	*ret_way = HOOK_WAY_SYMLINK;
 	return hook_place_symlink(directory, alias, path) == 0 ? 0 : r;
 }
 
-/* Of the mount on top only; QEMU keeps what it has. */
-static int hook_place_unmount(int fd)
+/* Of the mount on top only; who has it open keeps it. */
+static int hook_place_unmount(int directory, const char *alias)
 {
 	char path[PROC_FD_MAX];
+	_cleanup_fd_ int fd = openat(directory, alias, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 
-	return umount2(hook_place_get_proc_path(fd, path), MNT_DETACH) < 0 ? -errno : 0;
+	if (fd < 0)
+		return errno == ENOENT ? 0 : -errno;
+	/* EINVAL: no mount, only the empty file. */
+	if (umount2(hook_place_get_proc_path(fd, path), MNT_DETACH) < 0 && errno != EINVAL)
+		return -errno;
+	return 0;
 }
 
 int hook_place_remove(int directory, const struct hook_file *file)
 {
-	if (file->way == HOOK_WAY_BIND) {
-		_cleanup_fd_ int fd = openat(directory, file->alias, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-		/* -EINVAL: no mount, only the empty file. */
-		int r = fd < 0 ? -errno : hook_place_unmount(fd);
-		if (r < 0 && r != -ENOENT && r != -EINVAL)
-			return r;
-	}
-	return unlinkat(directory, file->alias, 0) < 0 && errno != ENOENT ? -errno : 0;
+	int r = 0;
+
+	if (file->way == HOOK_WAY_BIND && directory >= 0)
+		r = hook_place_unmount(directory, file->alias);
+	/* It need not be where it was. */
+	if (file->way == HOOK_WAY_BIND && r == 0)
+		r = hook_mounts_remove_file(file->path);
+	if (r < 0)
+		return r;
+	return directory < 0 ? 0 : hook_place_unlink(directory, file->alias);
 }
 
 /* ---- ordinary memory ---- */
@@ -218,14 +266,15 @@ static int hook_place_set_number(int fs, const char *key, uint32_t number)
 	return fsconfig(fs, FSCONFIG_SET_STRING, key, text, 0) < 0 ? -errno : 0;
 }
 
-int hook_place_add_ordinary(int directory, uint32_t uid, uint32_t gid, const char *label)
+int hook_place_add_ordinary(int directory, const char *source, uint32_t uid, uint32_t gid, const char *label)
 {
 	_cleanup_fd_ int fs = fsopen("tmpfs", FSOPEN_CLOEXEC);
 
 	if (fs < 0)
 		return -errno;
 	/* The guest's size is the lid. */
-	int r = fsconfig(fs, FSCONFIG_SET_STRING, "size", "0", 0) < 0 ||
+	int r = fsconfig(fs, FSCONFIG_SET_STRING, "source", source, 0) < 0 ||
+				fsconfig(fs, FSCONFIG_SET_STRING, "size", "0", 0) < 0 ||
 				fsconfig(fs, FSCONFIG_SET_STRING, "mode", "0700", 0) < 0
 			? -errno
 			: 0;
@@ -246,94 +295,4 @@ int hook_place_add_ordinary(int directory, uint32_t uid, uint32_t gid, const cha
 		move_mount(tree, "", directory, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) < 0)
 		r = -errno;
 	return r;
-}
-
-int hook_place_remove_ordinary(int directory)
-{
-	struct statfs fs;
-
-	if (fstatfs(directory, &fs) < 0)
-		return -errno;
-	if (fs.f_type != TMPFS_MAGIC)
-		return 0;
-	int r = hook_place_unmount(directory);
-	return r == -EINVAL ? 0 : r; /* the directory itself is on a tmpfs */
-}
-
-/* ---- the kernel's pages ---- */
-
-/* A number in a file of sysfs; 0 when it cannot be read. */
-static uint64_t hook_place_read_number(const char *path)
-{
-	_cleanup_file_ FILE *file = fopen(path, "re");
-	uint64_t number;
-
-	return file && fscanf(file, "%" SCNu64, &number) == 1 ? number : 0;
-}
-
-static uint64_t hook_place_get_free(uint64_t page_size)
-{
-	char path[128];
-	uint64_t free_pages, reserved;
-
-	snprintf(path, sizeof(path), "/sys/kernel/mm/hugepages/hugepages-%" PRIu64 "kB/free_hugepages",
-		page_size / 1024);
-	free_pages = hook_place_read_number(path);
-	snprintf(path, sizeof(path), "/sys/kernel/mm/hugepages/hugepages-%" PRIu64 "kB/resv_hugepages",
-		page_size / 1024);
-	reserved = hook_place_read_number(path);
-	return free_pages > reserved ? free_pages - reserved : 0;
-}
-
-static uint64_t hook_place_get_free_of_node(uint64_t page_size, int node)
-{
-	char path[128];
-
-	snprintf(path, sizeof(path),
-		"/sys/devices/system/node/node%d/hugepages/hugepages-%" PRIu64 "kB/free_hugepages", node,
-		page_size / 1024);
-	return hook_place_read_number(path);
-}
-
-/* Whether each node has enough for what may come from it alone. */
-static bool hook_place_nodes_have_pages(uint64_t page_size, const struct domain_plan *plan)
-{
-	for (int node = 0; node < 64; node++) {
-		uint64_t pages = 0;
-		for (size_t i = 0; i < plan->count; i++) {
-			const struct domain_file *file = &plan->files[i];
-			if (file->nodes == 1ull << node && !file->is_preferred)
-				pages += size_pages(file->size, page_size);
-		}
-		if (pages > 0 && pages > hook_place_get_free_of_node(page_size, node))
-			return false;
-	}
-	return true;
-}
-
-/* Whether the kernel and the mount have so many more. */
-static bool hook_place_has_so_many(int directory, uint64_t page_size, uint64_t pages)
-{
-	struct statfs fs;
-
-	/* Blocks of a mount without a lid are 0. */
-	return fstatfs(directory, &fs) == 0 && (!fs.f_blocks || pages <= (uint64_t)fs.f_bavail) &&
-	       pages <= hook_place_get_free(page_size);
-}
-
-bool hook_place_has_pages(int directory, const struct domain_plan *plan)
-{
-	uint64_t page_size = hook_place_get_page_size(directory), pages = 0;
-
-	for (size_t i = 0; page_size && i < plan->count; i++)
-		pages += size_pages(plan->files[i].size, page_size);
-	return page_size && hook_place_has_so_many(directory, page_size, pages) &&
-	       hook_place_nodes_have_pages(page_size, plan);
-}
-
-bool hook_place_has_room(int directory, uint64_t bytes)
-{
-	uint64_t page_size = hook_place_get_page_size(directory);
-
-	return page_size && hook_place_has_so_many(directory, page_size, size_pages(bytes, page_size));
 }

@@ -29,13 +29,21 @@ uint64_t hook_place_get_page_size(int fd);
 int hook_place_give(const char *path, uint32_t uid, uint32_t gid);
 
 /*
+ * Makes a file for the user QEMU runs as, mode 0600, that has no name yet and goes with its last descriptor.
+ * A descriptor or negative errno.
+ */
+int hook_place_make_file(int directory, uint32_t uid, uint32_t gid, const char *label);
+/* Gives it one; what had that name is removed. 0 or negative errno. */
+int hook_place_link_file(int directory, const char *alias, int fd);
+
+/*
  * Puts a file of the pool, which has at least `size` bytes, under its alias into a directory: as a link where
  * both are on one mount, else mounted over an empty file, else as a symbolic link. What had that name is
  * removed. A label is SELinux's, "" none. 0 or negative errno; -EUCLEAN: it is no such file.
  */
 int hook_place_add(int directory, const char *alias, const char *path, uint64_t size, const char *label,
 	enum hook_way *ret_way);
-/* Takes it out again. What is not there is fine. 0 or negative errno. */
+/* Takes it out again; directory -1: it is gone, or moved. What is not there is fine. 0 or negative errno. */
 int hook_place_remove(int directory, const struct hook_file *file);
 
 /*
@@ -43,15 +51,8 @@ int hook_place_remove(int directory, const struct hook_file *file);
  */
 int hook_place_close_door(const char *path);
 
-/* Mounts ordinary memory of any size over a directory. 0 or negative errno. */
-int hook_place_add_ordinary(int directory, uint32_t uid, uint32_t gid, const char *label);
-/* The same undone, if it is there. 0 or negative errno. */
-int hook_place_remove_ordinary(int directory);
-
-/* Whether the kernel has the huge pages for all of a plan's files where the directory is. */
-bool hook_place_has_pages(int directory, const struct domain_plan *plan);
-
-/* The same for so many bytes of any nodes. */
-bool hook_place_has_room(int directory, uint64_t bytes);
+/* Mounts ordinary memory of any size over a directory, by that source, which is no path. 0 or negative errno.
+ */
+int hook_place_add_ordinary(int directory, const char *source, uint32_t uid, uint32_t gid, const char *label);
 
 #endif

@@ -8,9 +8,14 @@
 
 #define HOOK_STATE_FIRST "hpz-libvirt-hook 1"
 #define HOOK_STATE_LINE  (HOOK_PATH_MAX + DOMAIN_ALIAS_MAX + 32)
+#define HOOK_STATE_BOOT  "/proc/sys/kernel/random/boot_id"
+#define HOOK_BOOT_MAX    40
+#define HOOK_DRAFT_MAX   (HOOK_STATE_NAME_MAX + 8)
 
-static const char *const hook_ways[] = {
-	[HOOK_WAY_LINK] = "link", [HOOK_WAY_BIND] = "bind", [HOOK_WAY_SYMLINK] = "symlink"};
+static const char *const hook_ways[] = {[HOOK_WAY_LINK] = "link",
+	[HOOK_WAY_BIND] = "bind",
+	[HOOK_WAY_SYMLINK] = "symlink",
+	[HOOK_WAY_OWN] = "own"};
 
 void hook_state_get_name(const char *uuid, uint64_t dev, uint64_t ino, char ret_name[HOOK_STATE_NAME_MAX])
 {
@@ -31,21 +36,33 @@ static int hook_state_open_dir(const char *run_dir, bool makes)
 	return fd < 0 ? -errno : fd;
 }
 
+static int hook_state_get_boot(char ret_boot[HOOK_BOOT_MAX])
+{
+	_cleanup_file_ FILE *file = fopen(HOOK_STATE_BOOT, "re");
+
+	if (!file)
+		return -errno;
+	if (!fgets(ret_boot, HOOK_BOOT_MAX, file))
+		return -EIO;
+	ret_boot[strcspn(ret_boot, "\n")] = '\0';
+	return 0;
+}
+
 /* ---- reading ---- */
 
-/* "ALIAS WAY PATH" */
+/* "ALIAS WAY PATH", without a path where the file is the domain's own. */
 static bool hook_state_read_file(char *value, struct hook_state *state)
 {
 	struct hook_file *file = &state->files[state->file_count];
 	char *alias = strsep(&value, " "), *way = strsep(&value, " ");
 	size_t row = 0;
 
-	if (state->file_count == DOMAIN_FILES_MAX || !way || !value || *value != '/' ||
-		strlen(value) >= sizeof(file->path) || !domain_xml_is_alias(alias))
+	if (state->file_count == DOMAIN_FILES_MAX || !way || !value || strlen(value) >= sizeof(file->path) ||
+		!domain_xml_is_alias(alias))
 		return false;
 	while (row < ARRAY_SIZE(hook_ways) && strcmp(hook_ways[row], way) != 0)
 		row++;
-	if (row == ARRAY_SIZE(hook_ways))
+	if (row == ARRAY_SIZE(hook_ways) || *value != (row == HOOK_WAY_OWN ? '\0' : '/'))
 		return false;
 	strcpy(file->alias, alias);
 	strcpy(file->path, value);
@@ -54,7 +71,7 @@ static bool hook_state_read_file(char *value, struct hook_state *state)
 	return true;
 }
 
-static bool hook_state_read_line(char *line, struct hook_state *state)
+static bool hook_state_read_word(char *line, struct hook_state *state)
 {
 	const char *word = strsep(&line, " ");
 
@@ -73,6 +90,22 @@ static bool hook_state_read_line(char *line, struct hook_state *state)
 	return true;
 }
 
+/* The second line is the boot's: 0, -ESTALE or -EBADMSG. */
+static int hook_state_read_line(size_t number, char *line, struct hook_state *state)
+{
+	char boot[HOOK_BOOT_MAX];
+
+	if (number == 0)
+		return strcmp(line, HOOK_STATE_FIRST) == 0 ? 0 : -EBADMSG;
+	if (number > 1)
+		return hook_state_read_word(line, state) ? 0 : -EBADMSG;
+	int r = hook_state_get_boot(boot);
+	if (r < 0)
+		return r;
+	/* Also what an earlier hpz wrote, which noted no boot. */
+	return strncmp(line, "boot ", 5) == 0 && strcmp(line + 5, boot) == 0 ? 0 : -ESTALE;
+}
+
 static int hook_state_read_lines(FILE *file, struct hook_state *state)
 {
 	char line[HOOK_STATE_LINE];
@@ -82,8 +115,9 @@ static int hook_state_read_lines(FILE *file, struct hook_state *state)
 		if (!end)
 			return -EBADMSG;
 		*end = '\0';
-		if (number == 0 ? strcmp(line, HOOK_STATE_FIRST) != 0 : !hook_state_read_line(line, state))
-			return -EBADMSG;
+		int r = hook_state_read_line(number, line, state);
+		if (r < 0)
+			return r;
 	}
 	return ferror(file) ? -EIO : *state->directory ? 0 : -EBADMSG;
 }
@@ -110,29 +144,35 @@ int hook_state_read(const char *run_dir, const char *name, struct hook_state *re
 
 /* ---- writing ---- */
 
-static void hook_state_write_lines(FILE *file, const struct hook_state *state)
+static void hook_state_write_lines(FILE *file, const char *boot, const struct hook_state *state)
 {
-	fprintf(file, HOOK_STATE_FIRST "\ndirectory %s\nlease %" PRIu64 "\ntaken %d\nordinary %d\n",
-		state->directory, state->lease, state->is_taken, state->is_ordinary);
+	fprintf(file, HOOK_STATE_FIRST "\nboot %s\ndirectory %s\nlease %" PRIu64 "\ntaken %d\nordinary %d\n",
+		boot, state->directory, state->lease, state->is_taken, state->is_ordinary);
 	for (size_t i = 0; i < state->file_count; i++)
 		fprintf(file, "file %s %s %s\n", state->files[i].alias, hook_ways[state->files[i].way],
 			state->files[i].path);
 }
 
+static void hook_state_get_draft(const char *name, char ret_draft[HOOK_DRAFT_MAX])
+{
+	snprintf(ret_draft, HOOK_DRAFT_MAX, "%s.new", name);
+}
+
 int hook_state_write(const char *run_dir, const char *name, const struct hook_state *state)
 {
-	char draft[HOOK_STATE_NAME_MAX + 8];
+	char draft[HOOK_DRAFT_MAX], boot[HOOK_BOOT_MAX];
 	_cleanup_fd_ int dir = hook_state_open_dir(run_dir, true);
+	int r = dir < 0 ? dir : hook_state_get_boot(boot);
 
-	if (dir < 0)
-		return dir;
-	snprintf(draft, sizeof(draft), "%s.new", name);
+	if (r < 0)
+		return r;
+	hook_state_get_draft(name, draft);
 	_cleanup_fd_ int fd = openat(dir, draft, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
 	FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
 	if (!file)
 		return -errno;
 	steal_fd(&fd);
-	hook_state_write_lines(file, state);
+	hook_state_write_lines(file, boot, state);
 	/* No fsync: what it tells of is gone after a crash of the host, too. */
 	if (fclose(file) != 0 || renameat(dir, draft, dir, name) < 0) {
 		int saved = errno;
@@ -144,8 +184,13 @@ int hook_state_write(const char *run_dir, const char *name, const struct hook_st
 
 void hook_state_remove(const char *run_dir, const char *name)
 {
+	char draft[HOOK_DRAFT_MAX];
 	_cleanup_fd_ int dir = hook_state_open_dir(run_dir, false);
 
-	if (dir >= 0)
-		unlinkat(dir, name, 0);
+	if (dir < 0)
+		return;
+	unlinkat(dir, name, 0);
+	/* Of one that died while it wrote. */
+	hook_state_get_draft(name, draft);
+	unlinkat(dir, draft, 0);
 }

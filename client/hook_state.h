@@ -15,12 +15,13 @@ enum hook_way {
 	HOOK_WAY_LINK,    /* another name of it */
 	HOOK_WAY_BIND,    /* mounted over an empty file */
 	HOOK_WAY_SYMLINK, /* a symbolic link to it */
+	HOOK_WAY_OWN,     /* no file of the pool: one of the domain's own, of the kernel's pages */
 };
 
 struct hook_file {
 	char alias[DOMAIN_ALIAS_MAX + 1];
 	enum hook_way way;
-	char path[HOOK_PATH_MAX]; /* in the pool, where only root can change names */
+	char path[HOOK_PATH_MAX]; /* in the pool, where only root can change names; "" of an own file */
 };
 
 struct hook_state {
@@ -39,7 +40,10 @@ struct hook_state {
 #define HOOK_STATE_NAME_MAX 96
 void hook_state_get_name(const char *uuid, uint64_t dev, uint64_t ino, char ret_name[HOOK_STATE_NAME_MAX]);
 
-/* 0; -ENOENT: there is none; -EBADMSG: it is not understood; or another negative errno. */
+/*
+ * 0; -ENOENT: there is none; -ESTALE: it is of an earlier boot, of which nothing is left, and whose numbers
+ * mean others now; -EBADMSG: it is not understood; or another negative errno.
+ */
 int hook_state_read(const char *run_dir, const char *name, struct hook_state *ret_state);
 /* Replaces what was there, at once or not at all. 0 or negative errno. */
 int hook_state_write(const char *run_dir, const char *name, const struct hook_state *state);

@@ -6,127 +6,104 @@
  * of its memory are put there. At `started begin` QEMU has them open, and they go again, so that nobody else
  * can open them. At the end the lease is released.
  *
- * The work is done in a child that is killed at the deadline, because a directory, a mount or a log can be
- * held for ever by somebody else, and libvirt waits for us with everything else it does. Nothing is ever
- * printed on standard output, which would replace the XML; a hook that fails at `reconnect` would kill a
- * running domain.
+ * All of the work is done in a child that is killed at the deadline, because a directory, a mount or whoever
+ * knows the names of users can be held for ever by somebody else, and libvirt waits for us with everything
+ * else it does. Its parent does nothing but listen to it and, when it is done, write to the log, which may be
+ * held, too. Nothing is ever printed on standard output, which would replace the XML; a hook that fails at
+ * `reconnect` would kill a running domain.
  */
 #include <fcntl.h>
-#include <poll.h>
-#include <pwd.h>
-#include <grp.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <syslog.h>
 
 #include "hook_ask.h"
+#include "hook_hold.h"
+#include "hook_mounts.h"
 #include "hook_place.h"
+#include "hook_report.h"
 #include "hook_settings.h"
 #include "hook_state.h"
 #include "hook_take.h"
+#include "hook_user.h"
 #include "lease_key.h"
 #include "hpz.h"
 
+#define HOOK_SOURCE_MAX   (HOOK_STATE_NAME_MAX + 8)
 #define HOOK_ASK_AGAIN_MS 50
-#define HOOK_SETTINGS_MS  60000 /* the longest deadline there is */
-#define HOOK_LOG_MS       100   /* to say that the deadline is over */
+#define HOOK_SETTINGS_MS  2000 /* to read the configuration, which says how long the rest may take */
+#define HOOK_LOG_MS       100  /* for all that is to be logged */
+
+#define HOOK_REFUSAL                                                                                         \
+	"hpz: domain %s gets no memory from the pool and is not to start without it (on-failure is "         \
+	"refuse): "
 
 struct hook_call {
 	struct hook_settings settings;
 	struct domain domain;
 	struct domain_plan plan;
-	bool refuses;     /* what cannot have memory of the pool does not start */
-	bool is_ordinary; /* ordinary memory is mounted over its directory */
+	struct domain_plan own; /* what QEMU makes itself without a pool */
+	bool refuses;           /* what cannot have memory of the pool does not start */
+	bool is_ordinary;       /* ordinary memory is mounted over its directory */
 	uint64_t deadline_ns;
 	int base; /* the backing directory */
 	char directory[DOMAIN_DIRECTORY_MAX];
 	char state_name[HOOK_STATE_NAME_MAX];
 };
 
-/* What the child says to its parent. */
-struct hook_report {
-	bool is_failed;
-	char sentence[1024]; /* why it failed */
-	char notes[2048];    /* what was done, a line each */
-};
-
-typedef void (*hook_operation_fn)(struct hook_call *call, struct hook_report *report);
-
-/* ---- words ---- */
-
-/* In the log, and for who calls us by hand. */
-static PRINTF(4, 5) void hook_note(
-	const struct hook_call *call, struct hook_report *report, int priority, const char *format, ...)
-{
-	size_t length = strlen(report->notes);
-	char text[512];
-	va_list args;
-
-	va_start(args, format);
-	vsnprintf(text, sizeof(text), format, args);
-	va_end(args);
-	syslog(priority, "domain %s: %s", call->domain.name, text);
-	snprintf(report->notes + length, sizeof(report->notes) - length, "domain %s: %s\n", call->domain.name,
-		text);
-}
-
-static void hook_fill_refusal(const struct hook_call *call, struct hook_report *report, const char *why)
-{
-	report->is_failed = true;
-	snprintf(report->sentence, sizeof(report->sentence),
-		"hpz: domain %s gets no memory from the pool and is not to start without it (on-failure is "
-		"refuse): %s",
-		call->domain.name, why);
-}
+typedef void (*hook_operation_fn)(struct hook_call *call, const struct hook_report *report);
 
 /* The end of a start that must not go on with other memory. */
-static void hook_refuse(const struct hook_call *call, struct hook_report *report, const char *why)
+static void hook_refuse(const struct hook_report *report, const char *why)
 {
-	hook_fill_refusal(call, report, why);
-	syslog(LOG_ERR, "domain %s: does not start, as on-failure is refuse: %s", call->domain.name, why);
+	hook_report_refuse(report, HOOK_REFUSAL "%s", report->name, why);
+}
+
+/*
+ * When a question to somebody else is over that may take so many quarters of the time left: the rest is for
+ * what is done without it, as an hpzd that is stopped takes all it gets.
+ */
+static uint64_t hook_get_ask_end(const struct hook_call *call, unsigned quarters)
+{
+	uint64_t now_ns = clock_get_ns(CLOCK_MONOTONIC);
+
+	return now_ns + (call->deadline_ns - MIN(now_ns, call->deadline_ns)) / 4 * quarters;
 }
 
 /* ---- who and where ---- */
 
-/* "+64055:+108", "libvirt-qemu:kvm" */
-static bool hook_parse_label(const char *label, uint32_t *ret_uid, uint32_t *ret_gid)
+/*
+ * Whose QEMU is: of the configuration, of the domain, or of the directory, which libvirt makes for QEMU's
+ * user. Where libvirt is not to change owners (dynamic_ownership) that is root's, and says nothing.
+ */
+static void hook_find_user(const struct hook_call *call, const struct hook_report *report, int directory,
+	struct hook_order *order)
 {
-	char copy[sizeof(((struct domain *)0)->dac_label)], *group = copy;
-	unsigned uid, gid;
-
-	if (sscanf(label, "+%u:+%u", &uid, &gid) == 2) {
-		*ret_uid = uid;
-		*ret_gid = gid;
-		return true;
-	}
-	snprintf(copy, sizeof(copy), "%s", label);
-	const struct passwd *known_user = getpwnam(strsep(&group, ":"));
-	const struct group *known_group = group ? getgrnam(group) : NULL;
-	if (!known_user || !known_group)
-		return false;
-	*ret_uid = known_user->pw_uid;
-	*ret_gid = known_group->gr_gid;
-	return true;
-}
-
-/* Whose QEMU is: of the configuration, of the domain, or of the directory that libvirt made for it. */
-static void hook_find_user(const struct hook_call *call, int directory, struct hook_order *order)
-{
+	const char *label = call->domain.dac_label;
 	struct stat st = {0};
 
 	if (call->settings.has_user) {
 		order->uid = call->settings.uid;
 		order->gid = call->settings.gid;
-	} else if (!*call->domain.dac_label ||
-		   !hook_parse_label(call->domain.dac_label, &order->uid, &order->gid)) {
-		fstat(directory, &st);
-		order->uid = st.st_uid;
-		order->gid = st.st_gid;
+		return;
 	}
+	if (hook_user_parse(label, &order->uid, &order->gid) == 0)
+		return;
+	fstat(directory, &st);
+	order->uid = st.st_uid;
+	order->gid = st.st_gid;
+	if (st.st_uid != 0 || !*label)
+		return;
+	int r = hook_user_ask(label, hook_get_ask_end(call, 1), &order->uid, &order->gid);
+	if (r < 0)
+		hook_report_note(report, LOG_WARNING,
+			"who its QEMU runs as is not known, so its memory is root's (%s: %s): name it as "
+			"`user` of [libvirt] in hpzd.conf, by number",
+			label, strerror(-r));
 }
 
 /* The domain's own word, or pages as the directory has: then it takes no more than a link. */
@@ -139,44 +116,41 @@ static uint64_t hook_choose_page_size(const struct hook_call *call, int director
 	return hook_settings_has_pool(&call->settings, page_size) ? page_size : 0;
 }
 
-/* ---- undoing ---- */
-
-/*
- * When a question to hpzd is over that may take so many quarters of the time left: the rest is for what is
- * done without it, as an hpzd that is stopped takes all it gets.
- */
-static uint64_t hook_get_ask_end(const struct hook_call *call, unsigned quarters)
+/* What its ordinary memory is called, to be found by. */
+static void hook_make_source(const struct hook_call *call, char ret_source[HOOK_SOURCE_MAX])
 {
-	uint64_t now_ns = clock_get_ns(CLOCK_MONOTONIC);
-
-	return now_ns + (call->deadline_ns - MIN(now_ns, call->deadline_ns)) / 4 * quarters;
+	snprintf(ret_source, HOOK_SOURCE_MAX, "hpz:%s", call->state_name);
 }
+
+/* ---- undoing ---- */
 
 /* Takes out what an earlier call put into the domain's directory; the directory, too, if libvirt could not.
  */
-static void hook_undo(
-	struct hook_call *call, struct hook_report *report, const struct hook_state *state, bool is_over)
+static void hook_undo(struct hook_call *call, const struct hook_report *report,
+	const struct hook_state *state, bool is_over)
 {
 	_cleanup_fd_ int directory = hook_place_open_directory(call->base, state->directory);
+	char source[HOOK_SOURCE_MAX];
 	int r = 0;
 
-	for (size_t i = 0; directory >= 0 && i < state->file_count; i++) {
+	for (size_t i = 0; i < state->file_count; i++) {
 		int failed = hook_place_remove(directory, &state->files[i]);
 		r = r < 0 ? r : failed;
 	}
-	if (state->is_ordinary && directory >= 0) {
-		int failed = hook_place_remove_ordinary(directory);
+	if (state->is_ordinary) {
+		hook_make_source(call, source);
+		int failed = hook_mounts_remove_source(source);
 		r = r < 0 ? r : failed;
 	}
 	if (r < 0)
-		hook_note(call, report, LOG_WARNING, "its directory cannot be tidied up: %s", strerror(-r));
+		hook_report_note(report, LOG_WARNING, "its directory cannot be tidied up: %s", strerror(-r));
 	/* Where something was mounted libvirt found it busy. */
 	if (is_over && directory >= 0)
 		unlinkat(call->base, state->directory, AT_REMOVEDIR);
 }
 
 /* What was put into place and cannot be of use; what is ordinary stays. */
-static void hook_take_out(struct hook_call *call, struct hook_report *report, struct hook_state *state)
+static void hook_take_out(struct hook_call *call, const struct hook_report *report, struct hook_state *state)
 {
 	state->is_ordinary = false;
 	hook_undo(call, report, state, false);
@@ -192,12 +166,12 @@ static void hook_take_out(struct hook_call *call, struct hook_report *report, st
 /* ---- start ---- */
 
 static int hook_write_state(
-	struct hook_call *call, struct hook_report *report, const struct hook_state *state)
+	struct hook_call *call, const struct hook_report *report, const struct hook_state *state)
 {
 	int r = hook_state_write(call->settings.run_dir, call->state_name, state);
 
 	if (r < 0)
-		hook_note(call, report, LOG_WARNING, "cannot note what was done for it in %s/libvirt: %s",
+		hook_report_note(report, LOG_WARNING, "cannot note what was done for it in %s/libvirt: %s",
 			call->settings.run_dir, strerror(-r));
 	return r;
 }
@@ -227,7 +201,7 @@ static int hook_place_memory(struct hook_call *call, int directory, struct hook_
 }
 
 /* Has memory, so the domain gets it; false: it cannot be put there. */
-static bool hook_use_memory(struct hook_call *call, struct hook_report *report, int directory,
+static bool hook_use_memory(struct hook_call *call, const struct hook_report *report, int directory,
 	const struct hook_memory *memory, bool is_taken, char *why, size_t capacity)
 {
 	_cleanup_free_ struct hook_state *state = calloc(1, sizeof(*state));
@@ -246,7 +220,7 @@ static bool hook_use_memory(struct hook_call *call, struct hook_report *report, 
 	if (r == 0)
 		r = hook_write_state(call, report, state);
 	if (r == 0) {
-		hook_note(call, report, LOG_INFO, "its memory is lease %" PRIu64 "%s", memory->lease,
+		hook_report_note(report, LOG_INFO, "its memory is lease %" PRIu64 "%s", memory->lease,
 			is_taken ? ", taken from the pool's clean memory without hpzd, which is dead" : "");
 		return true;
 	}
@@ -264,7 +238,7 @@ static bool hook_is_passing(int error)
 }
 
 /* From hpzd, or, when that is proven to be dead, from its clean memory. */
-static bool hook_get_memory(struct hook_call *call, struct hook_report *report, int directory,
+static bool hook_get_memory(struct hook_call *call, const struct hook_report *report, int directory,
 	const struct hook_order *order, char *why, size_t capacity)
 {
 	_cleanup_free_ struct hook_answer *answer = calloc(1, sizeof(*answer));
@@ -290,48 +264,87 @@ static bool hook_get_memory(struct hook_call *call, struct hook_report *report, 
 }
 
 /* Ordinary memory over the domain's directory. 0 or negative errno. */
-static int hook_use_ordinary(
-	struct hook_call *call, struct hook_report *report, int directory, const struct hook_order *order)
+static int hook_use_ordinary(struct hook_call *call, const struct hook_report *report, int directory,
+	const struct hook_order *order)
 {
 	_cleanup_free_ struct hook_state *state = calloc(1, sizeof(*state));
+	char source[HOOK_SOURCE_MAX];
 
 	if (!state)
 		return -ENOMEM;
 	strcpy(state->directory, call->directory);
 	state->is_ordinary = true;
 	hook_write_state(call, report, state);
-	int r = hook_place_add_ordinary(directory, order->uid, order->gid, call->domain.selinux_label);
+	hook_make_source(call, source);
+	int r = hook_place_add_ordinary(
+		directory, source, order->uid, order->gid, call->domain.selinux_label);
 	call->is_ordinary = r == 0;
 	return r;
 }
 
-/* QEMU makes its files itself; where it could not, ordinary memory is put under them. */
-static void hook_fall_back(struct hook_call *call, struct hook_report *report, int directory,
+/* What is held is taken out again when not all of it can be. */
+static int hook_hold_all(
+	const struct hook_call *call, int directory, const struct hook_order *order, struct hook_state *state)
+{
+	uint64_t end_ns = hook_get_ask_end(call, 3), size = domain_xml_get_own_size(&call->domain);
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < call->own.count; i++)
+		r = hook_hold_add(directory, &call->own.files[i], order->uid, order->gid,
+			call->domain.selinux_label, end_ns);
+	/* What cannot be held, as copies of what is not shared. */
+	if (r == 0 && !hook_hold_has_room(directory, size - MIN(size, call->own.size)))
+		r = -ENOMEM;
+	return r;
+}
+
+/* Huge pages of the kernel's in the files that QEMU opens. 0 or negative errno: then nothing is left of it.
+ */
+static int hook_hold(struct hook_call *call, const struct hook_report *report, int directory,
+	const struct hook_order *order)
+{
+	_cleanup_free_ struct hook_state *state = calloc(1, sizeof(*state));
+
+	if (!state || !hook_hold_has_room(directory, domain_xml_get_own_size(&call->domain)) ||
+		!hook_hold_has_pages(directory, &call->own))
+		return -ENOMEM;
+	strcpy(state->directory, call->directory);
+	for (size_t i = 0; i < call->own.count; i++) {
+		strcpy(state->files[i].alias, call->own.files[i].alias);
+		state->files[i].way = HOOK_WAY_OWN;
+	}
+	state->file_count = call->own.count;
+	hook_write_state(call, report, state);
+	int r = hook_hold_all(call, directory, order, state);
+	if (r < 0)
+		hook_take_out(call, report, state);
+	return r;
+}
+
+/* Huge pages of the kernel's, and where there are none, or not in time, ordinary memory. */
+static void hook_fall_back(struct hook_call *call, const struct hook_report *report, int directory,
 	const struct hook_order *order, const char *why)
 {
-	bool has_pages = hook_place_has_room(directory, domain_xml_get_own_size(&call->domain)) &&
-			 (call->plan.count == 0 || hook_place_has_pages(directory, &call->plan));
-	int priority = call->plan.is_wanted ? LOG_WARNING : LOG_INFO;
+	int priority = call->plan.is_wanted ? LOG_WARNING : LOG_INFO, r;
 
 	if (call->is_ordinary) {
-		hook_note(call, report, priority, "no memory from the pool, it runs on ordinary memory: %s",
-			why);
+		hook_report_note(
+			report, priority, "no memory from the pool, it runs on ordinary memory: %s", why);
 	} else if (!hook_place_get_page_size(directory)) {
-		hook_note(call, report, priority, "no memory from the pool, QEMU makes files of its own: %s",
-			why);
-	} else if (has_pages) {
-		hook_note(call, report, priority,
-			"no memory from the pool, QEMU takes huge pages from the kernel: %s", why);
+		hook_report_note(
+			report, priority, "no memory from the pool, QEMU makes files of its own: %s", why);
+	} else if ((r = hook_hold(call, report, directory, order)) == 0) {
+		hook_report_note(report, priority,
+			"no memory from the pool, QEMU takes huge pages from the kernel%s: %s",
+			call->own.count ? ", which are held for it" : "", why);
+	} else if ((r = hook_use_ordinary(call, report, directory, order)) == 0) {
+		hook_report_note(
+			report, priority, "no memory from the pool, it runs on ordinary memory: %s", why);
 	} else {
-		int r = hook_use_ordinary(call, report, directory, order);
-		if (r < 0)
-			hook_note(call, report, LOG_ERR,
-				"no memory from the pool, the kernel has no huge pages, and ordinary memory "
-				"cannot be mounted (%s): %s",
-				strerror(-r), why);
-		else
-			hook_note(call, report, priority,
-				"no memory from the pool, it runs on ordinary memory: %s", why);
+		hook_report_note(report, LOG_ERR,
+			"no memory from the pool, no huge pages from the kernel, and ordinary memory cannot "
+			"be mounted (%s): %s",
+			strerror(-r), why);
 	}
 }
 
@@ -339,20 +352,21 @@ static void hook_fall_back(struct hook_call *call, struct hook_report *report, i
  * Devices whose memory QEMU makes itself are beside the pool's files: where the kernel has no huge pages for
  * them, the directory becomes ordinary memory before the files are put there.
  */
-static void hook_make_room(
-	struct hook_call *call, struct hook_report *report, int *directory, const struct hook_order *order)
+static void hook_make_room(struct hook_call *call, const struct hook_report *report, int *directory,
+	const struct hook_order *order)
 {
 	if (!hook_place_get_page_size(*directory) ||
-		hook_place_has_room(*directory, call->plan.left_out_size) ||
+		hook_hold_has_room(*directory, call->plan.left_out_size) ||
 		hook_use_ordinary(call, report, *directory, order) < 0)
 		return;
-	hook_note(call, report, LOG_INFO, "memory devices that are not from the pool run on ordinary memory");
+	hook_report_note(
+		report, LOG_INFO, "memory devices that are not from the pool run on ordinary memory");
 	close_fd(*directory);
 	*directory = hook_place_open_directory(call->base, call->directory);
 }
 
 /* A call that is repeated begins anew; a start whose end nobody told us of is over. */
-static void hook_forget_earlier(struct hook_call *call, struct hook_report *report)
+static void hook_forget_earlier(struct hook_call *call, const struct hook_report *report)
 {
 	_cleanup_free_ struct hook_state *state = calloc(1, sizeof(*state));
 	_cleanup_free_ struct hook_answer *answer = calloc(1, sizeof(*answer));
@@ -368,7 +382,7 @@ static void hook_forget_earlier(struct hook_call *call, struct hook_report *repo
 }
 
 /* libvirt's directory is not where it should be. */
-static void hook_miss_directory(struct hook_call *call, struct hook_report *report, int error)
+static void hook_miss_directory(struct hook_call *call, const struct hook_report *report, int error)
 {
 	char why[512];
 
@@ -379,12 +393,12 @@ static void hook_miss_directory(struct hook_call *call, struct hook_report *repo
 		"qemu.conf?",
 		call->settings.backing_dir, call->directory, strerror(error));
 	if (call->refuses)
-		hook_refuse(call, report, why);
+		hook_refuse(report, why);
 	else
-		hook_note(call, report, LOG_WARNING, "no memory from the pool: %s", why);
+		hook_report_note(report, LOG_WARNING, "no memory from the pool: %s", why);
 }
 
-static void hook_start_in(struct hook_call *call, struct hook_report *report)
+static void hook_start_in(struct hook_call *call, const struct hook_report *report)
 {
 	char start[LEASE_KEY_START_SIZE], key[HPZ_KEY_MAX + 1], why[512] = "";
 	struct hook_order order = {.plan = &call->plan, .label = call->domain.name, .key = key};
@@ -396,7 +410,7 @@ static void hook_start_in(struct hook_call *call, struct hook_report *report)
 		return;
 	}
 	order.page_size = hook_choose_page_size(call, directory);
-	hook_find_user(call, directory, &order);
+	hook_find_user(call, report, directory, &order);
 	hook_place_get_start(directory, start);
 	/* Of both the length is known, and there is room. */
 	lease_key_format(call->domain.uuid, NULL, start, key);
@@ -409,35 +423,36 @@ static void hook_start_in(struct hook_call *call, struct hook_report *report)
 	if (hook_get_memory(call, report, directory, &order, why, sizeof(why)))
 		return;
 	if (call->refuses)
-		hook_refuse(call, report, why);
+		hook_refuse(report, why);
 	else
 		hook_fall_back(call, report, directory, &order, why);
 }
 
-static void hook_start(struct hook_call *call, struct hook_report *report)
+static void hook_start(struct hook_call *call, const struct hook_report *report)
 {
 	if (*call->plan.why && call->plan.is_wanted && call->refuses)
-		hook_refuse(call, report, call->plan.why);
+		hook_refuse(report, call->plan.why);
 	/* Also a domain that wants nothing must be able to start where its directory is on huge pages. */
 	else if (!*call->plan.why || domain_xml_get_own_size(&call->domain) > 0)
 		hook_start_in(call, report);
 	else if (call->plan.is_wanted)
-		hook_note(call, report, LOG_WARNING, "no memory from the pool: %s", call->plan.why);
+		hook_report_note(report, LOG_WARNING, "no memory from the pool: %s", call->plan.why);
 }
 
 /* ---- started ---- */
 
 /* QEMU has its memory open: nobody else needs to be able to. */
-static void hook_started(struct hook_call *call, struct hook_report *report)
+static void hook_started(struct hook_call *call, const struct hook_report *report)
 {
 	_cleanup_free_ struct hook_state *state = calloc(1, sizeof(*state));
 
 	if (!state || hook_state_read(call->settings.run_dir, call->state_name, state) < 0)
 		return;
 	for (size_t i = 0; i < state->file_count; i++) {
-		int r = hook_place_close_door(state->files[i].path);
+		/* One of its own has no other name than that which goes now. */
+		int r = state->files[i].way == HOOK_WAY_OWN ? 0 : hook_place_close_door(state->files[i].path);
 		if (r < 0)
-			hook_note(call, report, LOG_WARNING, "%s stays open to others of its user: %s",
+			hook_report_note(report, LOG_WARNING, "%s stays open to others of its user: %s",
 				state->files[i].alias, strerror(-r));
 	}
 	hook_undo(call, report, state, false);
@@ -445,7 +460,7 @@ static void hook_started(struct hook_call *call, struct hook_report *report)
 
 /* ---- the end ---- */
 
-static bool hook_end(struct hook_call *call, struct hook_report *report)
+static bool hook_end(struct hook_call *call, const struct hook_report *report)
 {
 	_cleanup_free_ struct hook_state *state = calloc(1, sizeof(*state));
 	_cleanup_free_ struct hook_answer *answer = calloc(1, sizeof(*answer));
@@ -456,27 +471,27 @@ static bool hook_end(struct hook_call *call, struct hook_report *report)
 	if (state->lease)
 		hook_ask_release(&call->settings, state->lease, hook_get_ask_end(call, 3), answer);
 	if (answer->error && answer->error != HPZ_ERR_UNKNOWN_LEASE)
-		hook_note(call, report, LOG_WARNING,
+		hook_report_note(report, LOG_WARNING,
 			"lease %" PRIu64 " ends by itself, as it cannot be released: %s", state->lease,
 			answer->text);
 	return answer->error == 0 || answer->error == HPZ_ERR_UNKNOWN_LEASE;
 }
 
 /* What fails is tried again at `release`. */
-static void hook_stopped(struct hook_call *call, struct hook_report *report)
+static void hook_stopped(struct hook_call *call, const struct hook_report *report)
 {
 	if (hook_end(call, report))
 		hook_state_remove(call->settings.run_dir, call->state_name);
 }
 
-static void hook_release(struct hook_call *call, struct hook_report *report)
+static void hook_release(struct hook_call *call, const struct hook_report *report)
 {
 	hook_end(call, report);
 	hook_state_remove(call->settings.run_dir, call->state_name);
 }
 
 /* libvirtd has been restarted, and the domain runs: hpzd is to know of its memory, too. */
-static void hook_reconnect(struct hook_call *call, struct hook_report *report)
+static void hook_reconnect(struct hook_call *call, const struct hook_report *report)
 {
 	_cleanup_free_ struct hook_state *state = calloc(1, sizeof(*state));
 	_cleanup_free_ struct hook_answer *answer = calloc(1, sizeof(*answer));
@@ -488,7 +503,7 @@ static void hook_reconnect(struct hook_call *call, struct hook_report *report)
 		return;
 	hook_ask_adopt(&call->settings, state->lease, hook_get_ask_end(call, 3), answer);
 	if (answer->error)
-		hook_note(call, report, LOG_WARNING, "hpzd does not answer for lease %" PRIu64 ": %s",
+		hook_report_note(report, LOG_WARNING, "hpzd does not answer for lease %" PRIu64 ": %s",
 			state->lease, answer->text);
 }
 
@@ -543,7 +558,7 @@ static bool hook_read_domain(struct hook_call *call, const char *name, char why[
 		return false;
 	}
 	domain_xml_plan(&call->domain, &call->plan);
-	/* The parent must know it, too: it refuses a start that is late. */
+	domain_xml_plan_own(&call->domain, &call->own);
 	if (!call->settings.is_enabled) {
 		snprintf(call->plan.why, sizeof(call->plan.why), "hpzd.conf says enabled = no");
 		call->plan.is_wanted = false;
@@ -555,14 +570,24 @@ static bool hook_read_domain(struct hook_call *call, const char *name, char why[
 	return true;
 }
 
-/* In the child. */
-static void hook_work(
-	struct hook_call *call, const struct hook_operation *operation, struct hook_report *report)
+/* What belongs to the other side: libvirt waits for the end of standard error. */
+static void hook_close_standard(int first)
+{
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	for (int fd = first; fd < 3 && null >= 0; fd++)
+		dup2(null, fd);
+	close_fd(null);
+}
+
+/* What the operation needs to know, and the operation. */
+static void hook_operate(
+	struct hook_call *call, const struct hook_operation *operation, const struct hook_report *report)
 {
 	struct stat st = {0};
 
 	if (*call->settings.mistake)
-		hook_note(call, report, LOG_WARNING,
+		hook_report_note(report, LOG_WARNING,
 			"the configuration has a mistake, so the defaults count: %s", call->settings.mistake);
 	call->base = hook_place_open_base(call->settings.backing_dir);
 	if (call->base >= 0)
@@ -572,37 +597,53 @@ static void hook_work(
 	operation->run(call, report);
 }
 
-static void hook_send(int fd, const struct hook_report *report)
+/* The child. */
+static void hook_work(const char *name, const struct hook_operation *operation, uint64_t begin_ns, int to)
 {
-	/* Smaller than a pipe: it is written at once. */
-	_Static_assert(sizeof(*report) < 4096, "as a whole or not at all");
-	if (write(fd, report, sizeof(*report)) != sizeof(*report))
-		_exit(1);
+	static struct hook_call call = {.base = -1};
+	const struct hook_report report = {.fd = to, .name = call.domain.name};
+	char why[DOMAIN_WHY_MAX] = "", text[DOMAIN_WHY_MAX + 64];
+
+	hook_close_standard(STDOUT_FILENO);
+	hook_settings_read(NULL, &call.settings);
+	call.deadline_ns = begin_ns + call.settings.deadline_ms * NS_PER_MS;
+	hook_report_configured(&report, call.settings.deadline_ms);
+	bool is_read = hook_read_domain(&call, name, why);
+	hook_close_standard(STDIN_FILENO);
+	if (is_read) {
+		/* The parent refuses a start that is late. */
+		hook_report_read(&report, call.refuses && call.plan.is_wanted);
+		hook_operate(&call, operation, &report);
+	} else {
+		/* What it wants cannot be told. */
+		snprintf(text, sizeof(text), "hpz: a domain is left as it is: %s", why);
+		hook_report_say(&report, LOG_WARNING, text);
+	}
+	hook_report_done(&report);
 }
 
-/* Not ours to keep open: libvirt waits for the end of standard error. */
-static void hook_close_standard(void)
-{
-	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+/* ---- the parent ---- */
 
-	for (int fd = 0; fd < 3 && null >= 0; fd++)
-		dup2(null, fd);
-	close_fd(null);
+/* The child was not done in time, or died. */
+static void hook_add_late(
+	const char *name, const struct hook_operation *operation, struct hook_result *result)
+{
+	char text[1024];
+
+	snprintf(text, sizeof(text), "domain %.255s: %s %s was not done within %u ms%s", name,
+		operation->name, operation->step, result->deadline_ms,
+		result->is_configured ? "" : ", as the configuration could not be read");
+	hook_report_add(result, LOG_ERR, false, text);
+	if (!result->refuses || !operation->may_fail)
+		return;
+	snprintf(text, sizeof(text), HOOK_REFUSAL "it was not done in time", name);
+	hook_report_add(result, LOG_ERR, true, text);
 }
 
-static bool hook_receive(int fd, uint64_t deadline_ns, struct hook_report *report)
+/* Has the work done in a child; false when it is not begun. */
+static bool hook_run(const char *name, const struct hook_operation *operation, struct hook_result *result)
 {
-	struct pollfd look = {.fd = fd, .events = POLLIN};
-	uint64_t now_ns = clock_get_ns(CLOCK_MONOTONIC);
-	int left_ms = now_ns < deadline_ns ? (int)((deadline_ns - now_ns) / NS_PER_MS) : 0;
-
-	return poll(&look, 1, left_ms) > 0 && read(fd, report, sizeof(*report)) == sizeof(*report);
-}
-
-/* Does the work in a child; false when it does not come to an end in time. */
-static bool hook_run(
-	struct hook_call *call, const struct hook_operation *operation, struct hook_report *report)
-{
+	uint64_t begin_ns = clock_get_ns(CLOCK_MONOTONIC);
 	int pipe_fds[2];
 
 	if (pipe2(pipe_fds, O_CLOEXEC) < 0)
@@ -613,18 +654,16 @@ static bool hook_run(
 		return false;
 	if (child == 0) {
 		hook_ask_follow(parent);
-		hook_close_standard();
-		hook_work(call, operation, report);
-		hook_send(to, report);
+		hook_work(name, operation, begin_ns, to);
 		_exit(0);
 	}
 	to = close_fd(to);
-	bool is_done = hook_receive(from, call->deadline_ns, report);
-	if (!is_done)
+	hook_report_receive(from, begin_ns, HOOK_SETTINGS_MS, result);
+	if (!result->is_done)
 		kill(child, SIGKILL);
 	/* One that is held for ever is left behind: init takes it. */
-	waitpid(child, NULL, is_done ? 0 : WNOHANG);
-	return is_done;
+	waitpid(child, NULL, result->is_done ? 0 : WNOHANG);
+	return true;
 }
 
 static volatile sig_atomic_t hook_status; /* what we exit with when the time is up */
@@ -634,55 +673,36 @@ static void hook_give_up(int number)
 	_exit(hook_status);
 }
 
-/* The parent, too, may be held: by the log, or by who knows the names of users. Not a child: it has no timer.
- */
-static void hook_set_limit(unsigned ms)
+/* Nobody waits for a log that nobody reads. */
+static void hook_log(const struct hook_result *result)
 {
-	const struct itimerval limit = {.it_value = {.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000}};
+	const struct itimerval limit = {.it_value = {.tv_usec = HOOK_LOG_MS * 1000}};
 
 	signal(SIGALRM, hook_give_up);
 	setitimer(ITIMER_REAL, &limit, NULL);
-}
-
-/* The child was not done in time, or died. */
-static void hook_report_late(const struct hook_call *call, struct hook_report *report)
-{
-	snprintf(report->notes, sizeof(report->notes), "domain %s: not done within %u ms\n",
-		call->domain.name, call->settings.deadline_ms);
-	if (call->refuses && call->plan.is_wanted)
-		hook_fill_refusal(call, report, "it was not done in time");
+	openlog("hpz-libvirt-hook", LOG_PID, LOG_DAEMON);
+	for (size_t i = 0; i < result->count; i++)
+		syslog(result->notes[i].priority, "%s", result->notes[i].text);
 }
 
 /* 0, or 1: the domain is not to start. */
 static int hook_serve(const char *name, const struct hook_operation *operation)
 {
-	static struct hook_call call = {.base = -1};
-	static struct hook_report report;
-	char why[DOMAIN_WHY_MAX] = "";
+	static struct hook_result result;
 
-	hook_set_limit(HOOK_SETTINGS_MS);
-	hook_settings_read(NULL, &call.settings);
-	call.deadline_ns = clock_get_ns(CLOCK_MONOTONIC) + call.settings.deadline_ms * NS_PER_MS;
-	hook_set_limit(call.settings.deadline_ms + HOOK_LOG_MS);
-	if (!hook_read_domain(&call, name, why)) {
-		/* What it wants cannot be told, so it is left alone. */
-		fprintf(stderr, "hpz: a domain is left as it is: %s\n", why);
-		syslog(LOG_WARNING, "a domain is left as it is: %s", why);
-		return 0;
+	if (!hook_run(name, operation, &result))
+		hook_report_add(&result, LOG_ERR, false,
+			"hpz: a domain is left as it is: there is no process for it");
+	else if (!result.is_done)
+		hook_add_late(result.is_read ? result.name : name, operation, &result);
+	hook_status = result.is_failed && operation->may_fail;
+	/* libvirt shows what a failed start says, so that is the reason and nothing else. */
+	for (size_t i = 0; i < result.count; i++) {
+		if (!hook_status || result.notes[i].is_refusal)
+			fprintf(stderr, "%s\n", result.notes[i].text);
 	}
-	bool is_done = hook_run(&call, operation, &report);
-	if (!is_done)
-		hook_report_late(&call, &report);
-	hook_status = report.is_failed && operation->may_fail;
-	if (hook_status)
-		fprintf(stderr, "%s\n", report.sentence);
-	else
-		fputs(report.notes, stderr);
-	/* Last: the log may be what held the child. */
-	if (!is_done)
-		syslog(LOG_ERR, "domain %s: %s %s was not done within %u ms%s", call.domain.name,
-			operation->name, operation->step, call.settings.deadline_ms,
-			hook_status ? ": it does not start, as on-failure is refuse" : "");
+	fflush(stderr);
+	hook_log(&result);
 	return hook_status;
 }
 
@@ -705,7 +725,6 @@ int main(int argc, char **argv)
 	if (argc < 4)
 		return hook_print_usage(stderr, 2);
 	signal(SIGPIPE, SIG_IGN);
-	openlog("hpz-libvirt-hook", LOG_PID, LOG_DAEMON);
 	for (size_t i = 0; i < ARRAY_SIZE(hook_operations); i++) {
 		const struct hook_operation *operation = &hook_operations[i];
 		if (strcmp(argv[2], operation->name) == 0 && strcmp(argv[3], operation->step) == 0)

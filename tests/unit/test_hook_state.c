@@ -33,9 +33,10 @@ static void test_round_trip(void **state)
 	now = (struct hook_state){.directory = "7-a <b>\xc3\xa4",
 		.lease = 42151894126,
 		.is_taken = true,
-		.file_count = 3,
+		.file_count = 4,
 		.files = {{"pc.ram", HOOK_WAY_LINK, "/m/hpz-out/0/0"},
-			{"dimm0", HOOK_WAY_BIND, "/m/with space/1"}, {"ua-x", HOOK_WAY_SYMLINK, "/m/2"}}};
+			{"dimm0", HOOK_WAY_BIND, "/m/with space/1"}, {"ua-x", HOOK_WAY_SYMLINK, "/m/2"},
+			{"dimm1", HOOK_WAY_OWN, ""}}};
 	assert_int_equal(hook_state_read(dir, name, &then), -ENOENT);
 	assert_int_equal(hook_state_write(dir, name, &now), 0);
 	assert_int_equal(hook_state_read(dir, name, &then), 0);
@@ -78,34 +79,80 @@ static void test_private(void **state)
 	assert_int_equal(st.st_mode & 0777, 0700);
 }
 
-/* It is not believed when it is not understood. */
-static void test_broken(void **state)
+/* A draft that was left goes, too. */
+static void test_draft(void **state)
 {
-	static const char *const texts[] = {
-		"",
-		"x\n",
-		"hpz-libvirt-hook 2\ndirectory 7-a\n",
-		"hpz-libvirt-hook 1\n",
-		"hpz-libvirt-hook 1\nlease 7\n",
-		"hpz-libvirt-hook 1\ndirectory 7-a",
-		"hpz-libvirt-hook 1\ndirectory ../a\n",
-		"hpz-libvirt-hook 1\ndirectory 7-a\nnews 1\n",
-		"hpz-libvirt-hook 1\ndirectory 7-a\nfile pc.ram link\n",
-		"hpz-libvirt-hook 1\ndirectory 7-a\nfile pc.ram link relative\n",
-		"hpz-libvirt-hook 1\ndirectory 7-a\nfile ../x link /m\n",
-		"hpz-libvirt-hook 1\ndirectory 7-a\nfile pc.ram jump /m\n",
-	};
-	char file[160];
+	char draft[160], path[PATH_MAX];
+
+	now = (struct hook_state){.directory = "8-b"};
+	assert_int_equal(hook_state_write(dir, name, &now), 0);
+	snprintf(draft, sizeof(draft), "libvirt/%s.new", name);
+	temp_put(dir, draft, "half");
+	hook_state_remove(dir, name);
+	temp_path(dir, draft, path);
+	assert_int_equal(access(path, F_OK), -1);
+}
+
+/* Puts a text where a state is, with the lines of this boot before it if it is one of this boot. */
+static int read_text(bool is_now, const char *text)
+{
+	char file[160], path[PATH_MAX], whole[512] = "";
 
 	now = (struct hook_state){.directory = "8-b"};
 	assert_int_equal(hook_state_write(dir, name, &now), 0);
 	snprintf(file, sizeof(file), "libvirt/%s", name);
-	for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
-		then.lease = 5;
-		temp_write(dir, file, texts[i], strlen(texts[i]));
-		assert_int_equal(hook_state_read(dir, name, &then), -EBADMSG);
-		assert_int_equal(then.lease, 5);
+	if (is_now) {
+		temp_path(dir, file, path);
+		FILE *from = fopen(path, "re");
+		assert_non_null(from);
+		for (size_t i = 0; i < 2; i++)
+			assert_non_null(fgets(whole + strlen(whole), 100, from));
+		fclose(from);
 	}
+	strcat(whole, text);
+	temp_write(dir, file, whole, strlen(whole));
+	return hook_state_read(dir, name, &then);
+}
+
+/* It is not believed when it is not understood. */
+static void test_broken(void **state)
+{
+	static const char *const whole[] = {
+		"", "x\n", "hpz-libvirt-hook 2\nboot x\ndirectory 7-a\n", "hpz-libvirt-hook 1\n"};
+	static const char *const rests[] = {
+		"",
+		"lease 7\n",
+		"directory 7-a",
+		"directory ../a\n",
+		"directory 7-a\nnews 1\n",
+		"directory 7-a\nfile pc.ram link\n",
+		"directory 7-a\nfile pc.ram link relative\n",
+		"directory 7-a\nfile pc.ram own /m\n",
+		"directory 7-a\nfile pc.ram link \n",
+		"directory 7-a\nfile ../x link /m\n",
+		"directory 7-a\nfile pc.ram jump /m\n",
+	};
+
+	then.lease = 5;
+	for (size_t i = 0; i < ARRAY_SIZE(whole); i++)
+		assert_int_equal(read_text(false, whole[i]), -EBADMSG);
+	for (size_t i = 0; i < ARRAY_SIZE(rests); i++)
+		assert_int_equal(read_text(true, rests[i]), -EBADMSG);
+	assert_int_equal(then.lease, 5);
+	assert_int_equal(read_text(true, "directory 7-a\nfile pc.ram own \n"), 0);
+}
+
+/* Nor when it is of another boot, or of an earlier hpz that noted none. */
+static void test_boot(void **state)
+{
+	then.lease = 5;
+	assert_int_equal(read_text(false, "hpz-libvirt-hook 1\nboot 00000000-0000-0000-0000-000000000000\n"
+					  "directory 7-a\nlease 7\n"),
+		-ESTALE);
+	assert_int_equal(read_text(false, "hpz-libvirt-hook 1\ndirectory 7-a\nlease 7\n"), -ESTALE);
+	assert_int_equal(then.lease, 5);
+	assert_int_equal(read_text(true, "directory 7-a\nlease 7\n"), 0);
+	assert_int_equal(then.lease, 7);
 }
 
 int main(void)
@@ -115,7 +162,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_round_trip, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_full, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_private, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_draft, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_broken, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_boot, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* hook_mounts.c - the mounts the hook made, wherever they are now. */
+#include "hook_mounts.h"
+
+#include <fcntl.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#define MOUNTS_LIST "/proc/self/mountinfo"
+#define MOUNTS_ONCE 64 /* so many at most: who makes them faster than we find them is root */
+
+struct mounts_wanted {
+	const char *source; /* NULL: the file */
+	dev_t dev;
+	ino_t ino;
+};
+
+/* "\040" is a blank; the text does not get longer. */
+static void hook_mounts_unescape(char *text)
+{
+	char *to = text;
+	unsigned code;
+
+	for (const char *from = text; *from; to++) {
+		if (*from == '\\' && sscanf(from + 1, "%3o", &code) == 1) {
+			*to = (char)code;
+			from += 4;
+		} else {
+			*to = *from++;
+		}
+	}
+	*to = '\0';
+}
+
+bool hook_mounts_parse(const char *line, struct hook_mount *ret_mount)
+{
+	struct hook_mount mount;
+	const char *end = strstr(line, " - ");
+
+	if (!end ||
+		sscanf(line, "%u %*u %u:%u %*s %4095s", &mount.id, &mount.major, &mount.minor, mount.path) !=
+			4 ||
+		sscanf(end, " - %*s %255s", mount.source) != 1)
+		return false;
+	hook_mounts_unescape(mount.path);
+	hook_mounts_unescape(mount.source);
+	*ret_mount = mount;
+	return true;
+}
+
+/* A descriptor of what is mounted there, if it still is that mount; else negative errno. */
+static int hook_mounts_open(const struct hook_mount *mount, struct stat *ret_stat)
+{
+	struct statx found;
+	_cleanup_fd_ int fd = open(mount->path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+
+	if (fd < 0 || fstat(fd, ret_stat) < 0 || statx(fd, "", AT_EMPTY_PATH, STATX_MNT_ID, &found) < 0)
+		return -errno;
+	if (found.stx_mask & STATX_MNT_ID && found.stx_mnt_id != mount->id)
+		return -ENOENT;
+	return steal_fd(&fd);
+}
+
+/* 1: it is one of those, and is unmounted; 0: it is not; or negative errno. */
+static int hook_mounts_try(const struct mounts_wanted *wanted, const struct hook_mount *mount)
+{
+	char path[40];
+	struct stat st;
+
+	if (wanted->source ? strcmp(mount->source, wanted->source) != 0
+			   : makedev(mount->major, mount->minor) != wanted->dev)
+		return 0;
+	_cleanup_fd_ int fd = hook_mounts_open(mount, &st);
+	/* Moved a moment ago: it is looked for again. */
+	if (fd < 0)
+		return 0;
+	if (!wanted->source && (st.st_dev != wanted->dev || st.st_ino != wanted->ino))
+		return 0;
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	return umount2(path, MNT_DETACH) < 0 ? -errno : 1;
+}
+
+/* The first of them in the list. 1, 0: there is none, or negative errno. */
+static int hook_mounts_remove_one(const struct mounts_wanted *wanted)
+{
+	_cleanup_file_ FILE *list = fopen(MOUNTS_LIST, "re");
+	_cleanup_free_ struct hook_mount *mount = malloc(sizeof(*mount));
+	_cleanup_free_ char *line = NULL;
+	size_t capacity = 0;
+	int r = 0;
+
+	if (!list || !mount)
+		return -ENOMEM;
+	while (r == 0 && getline(&line, &capacity, list) > 0)
+		r = hook_mounts_parse(line, mount) ? hook_mounts_try(wanted, mount) : 0;
+	return r;
+}
+
+static int hook_mounts_remove(const struct mounts_wanted *wanted)
+{
+	int r = 1;
+
+	for (size_t i = 0; r > 0 && i < MOUNTS_ONCE; i++)
+		r = hook_mounts_remove_one(wanted);
+	return r > 0 ? -EBUSY : r;
+}
+
+int hook_mounts_remove_file(const char *path)
+{
+	struct stat st;
+
+	if (lstat(path, &st) < 0)
+		return errno == ENOENT ? 0 : -errno;
+	if (!S_ISREG(st.st_mode))
+		return -EUCLEAN;
+	return hook_mounts_remove(&(struct mounts_wanted){.dev = st.st_dev, .ino = st.st_ino});
+}
+
+int hook_mounts_remove_source(const char *source)
+{
+	return hook_mounts_remove(&(struct mounts_wanted){.source = source});
+}
