@@ -64,4 +64,61 @@ for words in "2M --cell 2M:0" "--node 0 --cell 2M:0" "2M --nodes 0-1 --node 0" "
 done
 hpzctl wait >/dev/null 2>&1 || die "not clean in the end"
 say hpzctl ok 0
+
+# The hook on two page sizes and two nodes, with libvirt's directory on one mount.
+name=hook
+base=/run/one/libvirt/qemu
+mkdir -p $base
+{
+	cat /run/hpzd.conf
+	printf '[libvirt]\nmemory_backing_dir = /run/one\ndeadline = 60s\n'
+} >/run/hook.conf
+xml() { # NAME MIB NODE ATTRIBUTES
+	cat <<-END
+		<domain type='kvm' id='1'><name>$1</name><uuid>11111111-2222-3333-4444-555555555555</uuid>
+		<metadata><h:memory xmlns:h='https://hpz.dev/domain/1' $4/></metadata><memory unit='MiB'>$2</memory>
+		<memoryBacking><source type='file'/><access mode='shared'/></memoryBacking>
+		<numatune><memory mode='strict' nodeset='$3'/></numatune>
+		<os><type arch='x86_64' machine='q35'>hvm</type></os></domain>
+	END
+}
+hook() { # NAME OPERATION STEP, the XML is /run/xml
+	HPZ_CONFIG=/run/hook.conf hpz-libvirt-hook "$@" - </run/xml 2>&1 || die "hook $*"
+}
+free_pages() { # NODE
+	cat "/sys/devices/system/node/node$1/hugepages/hugepages-2048kB/free_hugepages"
+}
+before=$(free_pages 0),$(free_pages 1)
+xml large 1024 1 "page-size='1G'" >/run/xml
+mkdir $base/1-large
+expect "its memory is lease" "$(hook large start begin)"
+[ "$(stat -c %s $base/1-large/pc.ram)" = 1073741824 ] || die "no file of 1G"
+grep -q " $base/1-large/pc.ram " /proc/mounts || die "it is not mounted"
+[ "$before" = "$(free_pages 0),$(free_pages 1)" ] || die "pages of 2M were taken for it"
+[ "$(hpzctl leases --json | grep -c '"node":1')" = 1 ] || die "it is not of node 1: $(hpzctl leases --json)"
+hook large started begin >/run/out
+[ -z "$(ls $base/1-large)" ] || die "it is still there"
+hook large stopped end >/run/out
+hpzctl wait >/dev/null 2>&1 || die "1G never clean again"
+
+xml bound 16 1 "pool='no'" >/run/xml
+mkdir $base/1-bound
+expect "which are held for it" "$(hook bound start begin)"
+[ "$(stat -c %b $base/1-bound/pc.ram)" = 32768 ] || die "its pages are not allocated"
+[ "$before" = "$(free_pages 0),$(($(free_pages 1) + 8))" ] || die "not of node 1: $before, $(free_pages 0),$(free_pages 1)"
+rm -r $base/1-bound
+hook bound stopped end >/run/out
+[ "$before" = "$(free_pages 0),$(free_pages 1)" ] || die "they are not given back"
+# More than the one node has, and less than both.
+xml wide $((2 * $(free_pages 1) + 2)) 1 "pool='no'" >/run/xml
+mkdir $base/1-wide
+expect "ordinary memory" "$(hook wide start begin)"
+hook wide started begin >/run/out
+xml wide $((2 * $(free_pages 1) + 2)) 0-1 "pool='no'" >/run/xml
+expect "which are held for it" "$(hook wide start begin)"
+[ "$(stat -c %b $base/1-wide/pc.ram)" = 0 ] || die "of any node they need only be reserved"
+hook wide stopped end >/run/out
+[ "$before" = "$(free_pages 0),$(free_pages 1)" ] || die "the last are not given back"
+rm -r /run/one/libvirt
+say hook ok 0
 say PASSED

@@ -14,7 +14,7 @@ from hpztest.service import get_build_directory  # noqa: E402
 HERE = Path(__file__).resolve().parent
 # As `nodes` has them; that none is missing, or new, is a test of its own.
 TESTS = ("every_page", "strict", "preferred", "interleave", "cells", "cells_as_paths", "all_or_none", "opposite_order",
-         "moved_away", "workers", "killed", "killed_meanwhile", "gigabytes", "hpzctl")
+         "moved_away", "workers", "killed", "killed_meanwhile", "gigabytes", "hpzctl", "hook")
 
 
 class TwoNodes(unittest.TestCase):
@@ -23,7 +23,7 @@ class TwoNodes(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         build = get_build_directory()
-        programs = [build / "daemon/hpzd", build / "client/hpzctl", build / "tests/nodes"]
+        programs = [build / "daemon/hpzd", build / "client/hpzctl", build / "client/hpz-libvirt-hook", build / "tests/nodes"]
         try:
             cls.status, cls.lines = guest.run_script(
                 (HERE / "nodes.sh").read_text(), programs, "6.1", words="hugepagesz=1G hugepages=0:1,1:1 no_timer_check", limit=890,
