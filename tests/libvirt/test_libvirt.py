@@ -4,13 +4,14 @@ import json
 import os
 import shutil
 import sys
+import unittest
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "lib"))
 from hpztest import host  # noqa: E402
 from hpztest.case import PageEater, main  # noqa: E402
-from hpztest.client import Hold, get_leases, get_pool, get_status, hpzctl, wait_until  # noqa: E402
+from hpztest.client import Hold, get_leases, get_pool, get_status, hpzctl, hpzctl_json, wait_until  # noqa: E402
 from hpztest.guest import has_balloon  # noqa: E402
 from hpztest.service import get_build_directory  # noqa: E402
 from hpztest.virt import USER_ID, LibvirtTest, Memory, VirtError, get_libvirtd, get_mapped  # noqa: E402
@@ -21,6 +22,7 @@ NAMESPACE = "xmlns:hpz='https://hpz.dev/domain/1'"
 REFUSE = f"<hpz:memory {NAMESPACE} on-failure='refuse'/>"
 NO_POOL = f"<hpz:memory {NAMESPACE} pool='no'/>"
 MANY = 20
+SPARE_PAGES = 2 * SMALL_MIB  # of the kernel's, for two domains and two times more
 BALLOON_MIB = 80       # what the guest of 128 MiB keeps
 BALLOON_FILL_MIB = 44  # more than it had free then
 
@@ -389,6 +391,86 @@ class Failure(VirtTest):
             self.check_ordinary(fallback)
             fallback.destroy()
         self.check_as_before()
+
+
+class Kernel(VirtTest):
+    """A libvirtd whose memory_backing_dir is on huge pages beside the pool: a domain gets the pool's memory by a mount, and without
+    it the kernel's own pages."""
+
+    def setUp(self):
+        super().setUp()
+        self.added = self.pages.add(SPARE_PAGES)
+        self.addCleanup(lambda: self.pages.remove(self.added))
+        mount = Path(self.libvirtd.directory.parent, "pages")
+        if not mount.exists():
+            host.mount_hugetlbfs(mount, 2 * MIB, f"{2 * SPARE_PAGES}M")
+            unittest.addModuleCleanup(host.unmount, mount)
+        # Owners are kept in xattrs by default, which huge pages do not have.
+        self.libvirtd = get_libvirtd("kernel", mount, {"remember_owner": "1"})
+        self.addCleanup(self.libvirtd.remove_domains)
+        self.before = get_pool()["clean"], self.pages.get_free()
+
+    def check_kernel(self, domain):
+        """QEMU has its memory in huge pages that are nobody else's, and no name leads there."""
+        domain.start("--paused")
+        self.assertEqual(self.libvirtd.run_inside("find", self.libvirtd.backing, "-type", "f").stdout, "")
+        inode, = get_mapped(domain.get_pid())
+        self.assertNotIn(inode, {file.stat().st_ino for file in Path(os.environ["HPZ_MOUNT_2M"]).glob("hpz/1/node0/*/*")})
+        self.assertEqual(self.pages.get_free(), self.before[1] - SMALL_MIB // 2)
+        self.assertIn("which are held for it", self.libvirtd.get_hook_log())
+        domain.virsh("resume")  # its firmware runs on them
+        domain.destroy()
+        wait_until("the pages are back", lambda: self.pages.get_free() == self.before[1])
+
+    def test_pooled(self):
+        domain = self.define("mounted")
+        domain.start("--paused")
+        memory = Memory(os.environ["HPZ_MOUNT_2M"], domain.get_lease()["id"])
+        self.assertEqual(get_mapped(domain.get_pid()), set(memory.get_inodes()))
+        self.assertNotIn(f"{self.libvirtd.backing}/", self.libvirtd.run_inside("cat", "/proc/self/mountinfo").stdout)
+        domain.destroy()
+        self.check_as_before()
+
+    def test_mute(self):
+        domain = self.define("mute")
+        pid = self.service.get_pid()
+        os.kill(pid, 19)
+        try:
+            self.check_kernel(domain)
+        finally:
+            os.kill(pid, 18)
+        self.check_as_before()
+
+    def test_empty_and_dead(self):
+        domain = self.define("empty")
+        everything = hpzctl_json("lease", str(get_pool()["clean"] * 2 * MIB), "--path", "--segments")["id"]
+        self.check_kernel(domain)
+        self.service.kill()
+        self.check_kernel(domain)
+        self.service.start()
+        hpzctl("release", everything)
+        self.check_as_before()
+
+
+class Owners(VirtTest):
+    """What qemu.conf says of who QEMU runs as, and of owners."""
+
+    def check(self, name, uid, **qemu):
+        self.libvirtd = get_libvirtd(name, qemu=qemu)
+        self.addCleanup(self.libvirtd.remove_domains)
+        domain = self.define(name)
+        domain.start("--paused")
+        self.check_pooled(domain)
+        self.assertEqual(os.stat(f"/proc/{domain.get_pid()}").st_uid, uid)
+        domain.destroy()
+        self.check_as_before()
+
+    def test_root(self):
+        self.check("root", 0, user='"root"', group='"root"')
+
+    def test_unchanged(self):
+        """libvirt changes no owner: the domain's label says who QEMU is."""
+        self.check("unchanged", USER_ID, dynamic_ownership="0")
 
 
 if __name__ == "__main__":

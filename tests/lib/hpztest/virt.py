@@ -55,10 +55,12 @@ class NoLibvirtd(VirtError):
 
 
 class Libvirtd:
-    """`mount` is the mount of a pool, `hook` the text of a hook program (none without it)."""
+    """`mount` is the mount of a pool, or one of huge pages beside it, `hook` the text of a hook program (none without it); `qemu`:
+    lines of qemu.conf in place of ours."""
 
-    def __init__(self, directory, name, mount, hook=None):
+    def __init__(self, directory, name, mount, hook=None, qemu=None):
         self.directory, self.name, self.mount = Path(directory) / name, name, Path(mount)
+        self.qemu = {"user": f'"{USER}"', "group": f'"{USER}"', "remember_owner": "0", **(qemu or {})}
         self.backing = self.mount / f"vm-{name}"
         self.keeper = self.daemon = None
         self.log = self.directory / "libvirtd.log"
@@ -76,12 +78,11 @@ class Libvirtd:
         os.chown(self.directory / "guest", USER_ID, -1)
 
     def _make_config(self):
+        own = "\n".join(f"{key} = {value}" for key, value in self.qemu.items())
         (self.directory / "etc/qemu.conf").write_text(f"""
-user = "{USER}"
-group = "{USER}"
+{own}
 security_driver = "none"
 stdio_handler = "file"
-remember_owner = 0
 hugetlbfs_mount = "{self.mount}"
 memory_backing_dir = "{self.backing}"
 """)
@@ -413,11 +414,13 @@ def _get_hook(log):
             f"{get_build_directory()}/client/hpz-libvirt-hook \"$@\" 2> >(exec tee -a {log} >&2)\n")
 
 
-def get_libvirtd(name="main"):
-    """One for all tests of a program; another for what moves."""
+def get_libvirtd(name="main", mount=None, qemu=None):
+    """One for all tests of a program; another for what moves, or is set up in another way."""
     if name not in _libvirtds:
         directory = Path(os.environ["HPZ_RUN_DIR"], "virt")
-        libvirtd = Libvirtd(directory, name, os.environ["HPZ_MOUNT_2M"], _get_hook(directory / name / "hook.log"))
+        libvirtd = Libvirtd(directory, name, mount or os.environ["HPZ_MOUNT_2M"], _get_hook(directory / name / "hook.log"), qemu)
+        for other in _libvirtds.values():  # what one has found out of QEMU takes each of them seconds
+            shutil.copytree(other.directory / "cache", libvirtd.directory / "cache", dirs_exist_ok=True)
         unittest.addModuleCleanup(libvirtd.end)
         _libvirtds[name] = libvirtd.start()
     return _libvirtds[name]
