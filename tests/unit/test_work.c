@@ -36,7 +36,7 @@ static struct pool_segment *put_dirty(void)
 	harness_put_clean(pool, 1, PAGES);
 	struct pool_segment *segment = pool_find_clean(pool, PAGES);
 	int fd = pool_open_segment(segment);
-	char dirt[4096];
+	static char dirt[MIB]; /* by single pages it is the longest part of these tests */
 
 	memset(dirt, 0x5a, sizeof dirt);
 	for (uint64_t at = 0; at < PAGES * STORE_PAGE; at += sizeof dirt)
@@ -71,7 +71,7 @@ static void expect_zero(void)
 {
 	struct pool_segment *segment = pool_find_clean(pool, PAGES);
 	int fd = pool_open_segment(segment);
-	char bytes[4096];
+	static char bytes[MIB];
 
 	for (uint64_t at = 0; at < PAGES * STORE_PAGE; at += sizeof bytes) {
 		assert_int_equal(pread(fd, bytes, sizeof bytes, (off_t)at), sizeof bytes);
