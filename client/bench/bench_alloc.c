@@ -61,9 +61,16 @@ struct bench_alloc {
 	struct bench_alloc_series rows[ROWS][BENCH_ALLOC_WAYS];
 };
 
+/* Where threads wait until all are there. */
+struct bench_alloc_gate {
+	pthread_mutex_t mutex;
+	pthread_cond_t opened;
+	bool is_open, is_void; /* void: they go home, for not all could be started */
+};
+
 struct bench_alloc_thread {
 	pthread_t thread;
-	pthread_barrier_t *barrier;
+	struct bench_alloc_gate *gate;
 	enum bench_alloc_way way;
 	struct hpz *hpz;
 	size_t pages;
@@ -171,12 +178,31 @@ static int bench_alloc_pass_hpz(struct bench_alloc_thread *thread, size_t at, si
 	return r;
 }
 
+static bool bench_alloc_pass_gate(struct bench_alloc_gate *gate)
+{
+	pthread_mutex_lock(&gate->mutex);
+	while (!gate->is_open)
+		pthread_cond_wait(&gate->opened, &gate->mutex);
+	pthread_mutex_unlock(&gate->mutex);
+	return !gate->is_void;
+}
+
+static void bench_alloc_open_gate(struct bench_alloc_gate *gate, bool is_void)
+{
+	pthread_mutex_lock(&gate->mutex);
+	gate->is_open = true;
+	gate->is_void = is_void;
+	pthread_cond_broadcast(&gate->opened);
+	pthread_mutex_unlock(&gate->mutex);
+}
+
 static void *bench_alloc_run_thread(void *user)
 {
 	struct bench_alloc_thread *thread = user;
 	size_t bulk = thread->way == BENCH_ALLOC_MANY ? BENCH_ALLOC_BULK : 1;
 
-	pthread_barrier_wait(thread->barrier);
+	if (!bench_alloc_pass_gate(thread->gate))
+		return NULL;
 	thread->begun_ns = clock_get_ns(CLOCK_MONOTONIC);
 	for (size_t at = 0, count; at < thread->pages && !thread->error && !bench_get_signal(); at += count) {
 		count = MIN(bulk, thread->pages - at);
@@ -208,26 +234,28 @@ static double bench_alloc_join(struct bench_alloc *bench, struct bench_alloc_thr
 static double bench_alloc_run_way(struct bench_alloc *bench, unsigned count, enum bench_alloc_way way,
 	struct bench_alloc_series *series)
 {
+	struct bench_alloc_gate gate = {
+		.mutex = PTHREAD_MUTEX_INITIALIZER, .opened = PTHREAD_COND_INITIALIZER};
 	struct bench_alloc_thread threads[BENCH_ALLOC_THREADS_MAX];
-	pthread_barrier_t barrier;
 	size_t each = bench->pages / count;
+	unsigned started = 0;
+	int error = 0;
 
-	pthread_barrier_init(&barrier, NULL, count);
-	for (unsigned i = 0; i < count; i++) {
-		threads[i] = (struct bench_alloc_thread){.barrier = &barrier,
+	for (unsigned i = 0; i < count && !error; i++) {
+		threads[i] = (struct bench_alloc_thread){.gate = &gate,
 			.way = way,
 			.hpz = bench->connections[i],
 			.pages = each,
 			.alloc_us = series->alloc_us + series->count + i * each,
 			.free_us = series->free_us + series->count + i * each};
-		if (pthread_create(&threads[i].thread, NULL, bench_alloc_run_thread, &threads[i]) != 0) {
-			hpzctl_say("bench alloc: no %u threads", count);
-			abort();
-		}
+		error = pthread_create(&threads[i].thread, NULL, bench_alloc_run_thread, &threads[i]);
+		started += !error;
 	}
-	double pages_per_s = bench_alloc_join(bench, threads, count);
-	pthread_barrier_destroy(&barrier);
-	return pages_per_s;
+	bench_alloc_open_gate(&gate, error != 0);
+	double pages_per_s = bench_alloc_join(bench, threads, started);
+	if (error)
+		bench_alloc_fail("a thread cannot be started", strerror(error));
+	return error ? -1 : pages_per_s;
 }
 
 /* All ways with so many threads; each begins when hpzd is at rest. */

@@ -182,6 +182,23 @@ static int bench_mlock_run_round(struct bench_mlock_row *row, struct hpz *hpz, s
 	return 0;
 }
 
+/* Whether we may lock so much at all, before anything is taken for it. 0 or -EPERM, of which it has spoken.
+ */
+static int bench_mlock_try(uint64_t bytes)
+{
+	void *start = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (start == MAP_FAILED)
+		return bench_mlock_fail("mmap", errno);
+	int error = mlock2(start, bytes, MLOCK_ONFAULT) < 0 ? errno : 0;
+	munmap(start, bytes);
+	if (error)
+		hpzctl_say("bench mlock: %" PRIu64
+			   " MiB cannot be locked: %s: it needs CAP_IPC_LOCK, or a higher limit (ulimit -l)",
+			bytes / BENCH_MLOCK_MIB, strerror(error));
+	return error ? -EPERM : 0;
+}
+
 static int bench_mlock_run_row(const struct bench_mlock *bench, struct bench_mlock_row *row)
 {
 	struct bench_memory memory = {0};
@@ -196,7 +213,9 @@ static int bench_mlock_run_row(const struct bench_mlock *bench, struct bench_mlo
 		.kernel_bytes = row->bytes,
 		.hpz_bytes = row->bytes,
 		.stock = stock};
-	int r = bench_memory_open(&wish, &memory);
+	int r = bench_mlock_try(row->bytes);
+	if (r == 0)
+		r = bench_memory_open(&wish, &memory);
 	for (size_t i = 0; r == 0 && i < bench->rounds_asked + BENCH_MLOCK_WARM_UPS && !bench_get_signal();
 		i++)
 		r = bench_mlock_run_round(row, memory.daemon.hpz, i);
@@ -204,43 +223,32 @@ static int bench_mlock_run_row(const struct bench_mlock *bench, struct bench_mlo
 	return r;
 }
 
-/* Whether we may lock so much at all, before anything is taken for it. */
-static int bench_mlock_try(uint64_t bytes)
+/* Pages of one size; that there are none, or not so many, is a failure only of what was asked for by name. */
+static int bench_mlock_run_pages(struct bench_mlock *bench, size_t index)
 {
-	void *start = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	struct bench_mlock_row *row = &bench->rows[index];
 
-	if (start == MAP_FAILED)
-		return bench_mlock_fail("mmap", errno);
-	int r = mlock2(start, bytes, MLOCK_ONFAULT) < 0 ? -errno : 0;
-	munmap(start, bytes);
-	if (r < 0)
-		hpzctl_say("bench mlock: %" PRIu64
-			   " MiB cannot be locked: %s: it needs CAP_IPC_LOCK, or a higher limit (ulimit -l)",
-			bytes / BENCH_MLOCK_MIB, strerror(-r));
-	return r;
+	row->page_size = bench_mlock_page_sizes[index];
+	row->bytes = size_pages(bench->bytes, row->page_size) * row->page_size;
+	if (bench->only_page_size && bench->only_page_size != row->page_size)
+		return 0;
+	if (!host_has_page_size(&bench->host, row->page_size)) {
+		hpzctl_say("bench mlock: the kernel has no pages of %" PRIu64 " MiB",
+			row->page_size / BENCH_MLOCK_MIB);
+		return 0;
+	}
+	int r = bench_mlock_run_row(bench, row);
+	/* What a machine has left is rarely in pieces of 1 GiB, and one may be more than we may lock. */
+	bool is_optional = index > 0 && !bench->only_page_size;
+	return is_optional && (r == -ENOSPC || r == -EPERM) ? 0 : r;
 }
 
 static int bench_mlock_run(struct bench_mlock *bench)
 {
 	int r = 0;
 
-	for (size_t i = 0; r == 0 && i < PAGE_SIZES && !bench_get_signal(); i++) {
-		uint64_t page_size = bench_mlock_page_sizes[i];
-		struct bench_mlock_row *row = &bench->rows[i];
-		row->page_size = page_size;
-		row->bytes = size_pages(bench->bytes, page_size) * page_size;
-		if (bench->only_page_size && bench->only_page_size != page_size)
-			continue;
-		if (!host_has_page_size(&bench->host, page_size)) {
-			hpzctl_say("bench mlock: the kernel has no pages of %" PRIu64 " MiB",
-				page_size / BENCH_MLOCK_MIB);
-			continue;
-		}
-		r = bench_mlock_run_row(bench, row);
-		/* The rest of a machine's memory is rarely in pieces of 1 GiB. */
-		if (r == -ENOSPC && page_size != bench_mlock_page_sizes[0] && !bench->only_page_size)
-			r = 0;
-	}
+	for (size_t i = 0; r == 0 && i < PAGE_SIZES && !bench_get_signal(); i++)
+		r = bench_mlock_run_pages(bench, i);
 	return r;
 }
 
@@ -379,7 +387,7 @@ static int bench_mlock_print(const struct hpzctl *ctl, struct bench_mlock *bench
 
 static int bench_mlock_measure(const struct hpzctl *ctl, struct bench_mlock *bench, const char *program)
 {
-	if (bench_mlock_try(bench->bytes) < 0 || bench_daemon_prepare(program) < 0)
+	if (bench_daemon_prepare(program) < 0)
 		return HPZCTL_FAILED;
 	if (host_init(&bench->host, NULL) < 0) {
 		hpzctl_say("bench mlock: this machine's nodes cannot be read");
