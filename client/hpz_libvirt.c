@@ -3,6 +3,7 @@
 #include <getopt.h>
 
 #include "domain.h"
+#include "emulators.h"
 #include "hpz.h"
 #include "virt.h"
 #include "watcher.h"
@@ -51,6 +52,9 @@ int main(int argc, char **argv)
 
 	if (argc > 1 && strcmp(argv[1], "domain") == 0)
 		return domain_main(argc - 2, argv + 2);
+	/* Its own child. */
+	if (argc == 2 && strcmp(argv[1], EMULATORS_WORD) == 0)
+		return emulators_tell();
 	for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
 		switch (option) {
 		case 'c':

@@ -56,12 +56,35 @@ static unsigned look_count(const struct hpz_lease_list *list)
 	return count;
 }
 
-/* Also a domain that this libvirt does not know, if somebody runs it: another libvirt's, or a lost one. */
-static bool look_is_used(const struct virt_domains *domains, const char *uuid)
+const char *look_get_missing(enum look_outcome outcome)
+{
+	static const char *const names[] = {[LOOK_DONE] = "nobody",
+		[LOOK_NO_HPZD] = "hpzd",
+		[LOOK_NO_LIBVIRT] = "libvirt",
+		[LOOK_NO_PROCESSES] = "processes"};
+
+	return names[outcome];
+}
+
+static bool look_is_active(const struct virt_domains *domains, const char *uuid)
 {
 	const struct virt_domain *domain = virt_find_domain(domains, uuid);
 
-	return (domain && domain->is_active) || emulators_find(uuid) != 0;
+	return domain && domain->is_active;
+}
+
+/* Whether there is a lease whose domain this libvirt does not run. */
+static bool look_has_lost(const struct hpz_lease_list *list, const struct virt_domains *domains)
+{
+	struct hpz_lease_info info = {.struct_size = sizeof(info)};
+	char uuid[LEASE_KEY_UUID_SIZE];
+
+	for (size_t i = 0; i < hpz_list_get_count(list); i++) {
+		if (hpz_list_get_lease(list, i, &info) == HPZ_OK && look_is_domains(&info, uuid) &&
+			!look_is_active(domains, uuid))
+			return true;
+	}
+	return false;
 }
 
 static void look_release(
@@ -70,20 +93,23 @@ static void look_release(
 	int error = hpz_release(hpz, info->id, 0, 0);
 
 	if (error) {
-		look->watched++;
+		look->report.watched++;
 		look_say(LOOK_WARNING, "cannot release lease %" PRIu64 " (%s): %s: %s", info->id, info->label,
 			hpz_strerror(error), hpz_get_error_text(hpz));
 		return;
 	}
-	look->released++;
-	look->leases--;
+	look->report.released++;
+	look->report.leases--;
 	look_say(LOOK_INFO,
 		"released lease %" PRIu64 " (%s): libvirt has no running domain %s, and no process runs it",
 		info->id, info->label, uuid);
 }
 
+/* Also a domain that this libvirt does not know is used if somebody runs it: another libvirt's, or a lost
+ * one.
+ */
 static void look_judge(struct look *look, struct hpz *hpz, const struct hpz_lease_list *list,
-	const struct virt_domains *domains)
+	const struct virt_domains *domains, const struct emulators *emulators)
 {
 	struct hpz_lease_info info = {.struct_size = sizeof(info)};
 	char uuid[LEASE_KEY_UUID_SIZE];
@@ -92,11 +118,12 @@ static void look_judge(struct look *look, struct hpz *hpz, const struct hpz_leas
 		if (hpz_list_get_lease(list, i, &info) || !look_is_domains(&info, uuid))
 			continue;
 		switch (suspects_judge(look->suspects, info.id, info.age_ms * NS_PER_MS,
-			look_is_used(domains, uuid), clock_get_ns(CLOCK_MONOTONIC))) {
+			look_is_active(domains, uuid) || emulators_have(emulators, uuid),
+			clock_get_ns(CLOCK_MONOTONIC))) {
 		case SUSPECTS_KEEP:
 			break;
 		case SUSPECTS_WATCH:
-			look->watched++;
+			look->report.watched++;
 			break;
 		case SUSPECTS_RELEASE:
 			look_release(look, hpz, &info, uuid);
@@ -109,8 +136,36 @@ static enum look_outcome look_fail_hpz(struct look *look, const struct hpz *hpz,
 {
 	const char *text = hpz_get_error_text(hpz);
 
-	snprintf(look->text, sizeof(look->text), "%s%s%s", hpz_strerror(error), *text ? ": " : "", text);
+	snprintf(look->report.text, sizeof(look->report.text), "%s%s%s", hpz_strerror(error),
+		*text ? ": " : "", text);
 	return LOOK_NO_HPZD;
+}
+
+static enum look_outcome look_fail_processes(struct look *look, int error, pid_t held)
+{
+	if (error == -ETIMEDOUT && held)
+		snprintf(look->report.text, sizeof(look->report.text),
+			"process %d lets nobody read its command line", (int)held);
+	else
+		snprintf(look->report.text, sizeof(look->report.text), "%s", strerror(-error));
+	return LOOK_NO_PROCESSES;
+}
+
+static enum look_outcome look_decide(struct look *look, struct hpz *hpz, const struct hpz_lease_list *list,
+	const struct virt_domains *domains)
+{
+	struct emulators emulators = {0};
+	pid_t held;
+
+	/* Who runs what is asked only when it matters. */
+	int r = look_has_lost(list, domains) ? emulators_read(&emulators, &held) : 0;
+	if (r < 0)
+		return look_fail_processes(look, r, held);
+	suspects_begin(look->suspects);
+	look_judge(look, hpz, list, domains, &emulators);
+	suspects_end(look->suspects);
+	emulators_deinit(&emulators);
+	return LOOK_DONE;
 }
 
 static enum look_outcome look_compare(struct look *look)
@@ -124,21 +179,18 @@ static enum look_outcome look_compare(struct look *look)
 		error = hpz_list(hpz, &list);
 	if (error)
 		return look_fail_hpz(look, hpz, error);
-	look->leases = look_count(list);
-	if (look->leases && virt_list_domains(look->connection, &domains) < 0) {
-		snprintf(look->text, sizeof(look->text), "%s", virt_get_error());
+	look->report.leases = look_count(list);
+	if (look->report.leases && virt_list_domains(look->connection, &domains) < 0) {
+		snprintf(look->report.text, sizeof(look->report.text), "%s", virt_get_error());
 		return LOOK_NO_LIBVIRT;
 	}
-	suspects_begin(look->suspects);
-	look_judge(look, hpz, list, &domains);
-	suspects_end(look->suspects);
+	enum look_outcome outcome = look_decide(look, hpz, list, &domains);
 	virt_free_domains(&domains);
-	return LOOK_DONE;
+	return outcome;
 }
 
 void look_run(struct look *look)
 {
-	look->leases = look->watched = look->released = 0;
-	look->text[0] = '\0';
-	look->outcome = look_compare(look);
+	look->report = (struct look_report){.text = ""};
+	look->report.outcome = look_compare(look);
 }

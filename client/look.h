@@ -13,13 +13,11 @@ enum look_outcome {
 	LOOK_DONE,
 	LOOK_NO_HPZD, /* this and the next: `text` says why, and later it may be otherwise */
 	LOOK_NO_LIBVIRT,
+	LOOK_NO_PROCESSES,
 };
 
-struct look {
-	const char *socket_path;   /* hpzd's; NULL: as the library chooses */
-	virConnectPtr connection;  /* to libvirt */
-	struct suspects *suspects; /* what earlier looks saw */
-	/* what it saw: */
+/* What it saw. */
+struct look_report {
 	enum look_outcome outcome;
 	unsigned leases;   /* of domains */
 	unsigned watched;  /* of these, whose domain is to be looked for once more */
@@ -27,7 +25,17 @@ struct look {
 	char text[256];
 };
 
+struct look {
+	const char *socket_path;   /* hpzd's; NULL: as the library chooses */
+	virConnectPtr connection;  /* to libvirt */
+	struct suspects *suspects; /* what earlier looks saw */
+	struct look_report report;
+};
+
 void look_run(struct look *look);
+
+/* Whom it waits for, as an outcome says: "hpzd". */
+const char *look_get_missing(enum look_outcome outcome);
 
 /* "hpz-libvirt: ..." on stderr, in one line whatever was in it; for systemd's journal with its priority. */
 enum look_level { LOOK_ERROR = 3, LOOK_WARNING = 4, LOOK_INFO = 6 };

@@ -5,7 +5,8 @@
  * A look is due when a connection to libvirt begins (what happened before it is not known), a grace time
  * after a domain has ended (its hook has had its time by then), and again a grace time later while a lease is
  * without its domain. One look runs at a time, in a thread of libuv's pool, so the loop answers systemd
- * whatever libvirtd and hpzd do; it alone touches `suspects`.
+ * whatever libvirtd and hpzd do; until it is over it alone touches `look` and `suspects`. What the last one
+ * saw is in `seen`.
  */
 #include "watcher.h"
 
@@ -25,6 +26,7 @@ struct watcher {
 	struct virt virt;
 	struct suspects suspects;
 	struct look look;
+	struct look_report seen;
 	uv_work_t work;
 	uv_timer_t timer; /* until the next look */
 	uv_timer_t watchdog;
@@ -52,16 +54,15 @@ static void watcher_schedule(struct watcher *watcher, uint64_t delay_ms)
 
 static void watcher_tell_status(const struct watcher *watcher)
 {
-	const struct look *look = &watcher->look;
+	const struct look_report *seen = &watcher->seen;
 
 	if (!watcher->virt.connection)
 		sd_notifyf(0, "STATUS=Waiting for libvirt at %s", watcher->options->uri);
-	else if (look->outcome != LOOK_DONE)
-		sd_notifyf(0, "STATUS=Waiting for %s: %s", look->outcome == LOOK_NO_HPZD ? "hpzd" : "libvirt",
-			look->text);
+	else if (seen->outcome != LOOK_DONE)
+		sd_notifyf(0, "STATUS=Waiting for %s: %s", look_get_missing(seen->outcome), seen->text);
 	else
 		sd_notifyf(
-			0, "STATUS=%u leases of domains, %u without a domain", look->leases, look->watched);
+			0, "STATUS=%u leases of domains, %u without a domain", seen->leases, seen->watched);
 }
 
 static void watcher_work(uv_work_t *work)
@@ -75,12 +76,12 @@ static void watcher_work(uv_work_t *work)
 /* Said when it begins and when it is over, not each time. */
 static void watcher_judge_failure(struct watcher *watcher)
 {
-	const struct look *look = &watcher->look;
-	bool has_failed = look->outcome != LOOK_DONE;
+	const struct look_report *seen = &watcher->seen;
+	bool has_failed = seen->outcome != LOOK_DONE;
 
 	if (has_failed && !watcher->has_failed)
 		look_say(LOOK_WARNING, "cannot compare leases with domains: %s: %s; tries again",
-			look->outcome == LOOK_NO_HPZD ? "hpzd" : "libvirt", look->text);
+			look_get_missing(seen->outcome), seen->text);
 	if (!has_failed && watcher->has_failed)
 		look_say(LOOK_INFO, "compares leases with domains again");
 	watcher->has_failed = has_failed;
@@ -99,8 +100,9 @@ static void watcher_on_looked(uv_work_t *work, int status)
 	watcher->is_looking = false;
 	if (watcher->is_stopping)
 		return;
+	watcher->seen = watcher->look.report;
 	watcher_judge_failure(watcher);
-	if (watcher->look.outcome == LOOK_DONE && watcher->look.watched)
+	if (watcher->seen.outcome == LOOK_DONE && watcher->seen.watched)
 		watcher_schedule(watcher, watcher->options->grace_ms);
 	if (watcher->is_due)
 		watcher_schedule(watcher, watcher->options->grace_ms);
@@ -134,7 +136,7 @@ static void watcher_on_connected(void *user)
 	struct watcher *watcher = user;
 
 	look_say(LOOK_INFO, "connected to libvirt at %s", watcher->options->uri);
-	watcher->look.outcome = LOOK_DONE;
+	watcher->seen.outcome = LOOK_DONE;
 	watcher_schedule(watcher, 0);
 	watcher_tell_status(watcher);
 }

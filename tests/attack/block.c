@@ -10,6 +10,7 @@
  *                          for good
  *   block fuse DIR         the same with a file of a FUSE file system whose server never answers the read:
  *                          there not even SIGKILL ends the wait
+ *   block lock DIR         its mmap_lock is held for good: who reads its command line waits
  *
  * Says "ready" and goes on until its standard input ends; says for each byte of it how many rounds there
  * were. Exit status 77 with the reason: not possible here.
@@ -217,6 +218,26 @@ static int make_fuse_memory(void)
 	return memory == MAP_FAILED ? -errno : 0;
 }
 
+/* By way of this file the kernel waits for the page with the lock in its hands, */
+static void *read_own_memory(void *unused)
+{
+	char byte;
+	int own = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
+	return pread(own, &byte, 1, (off_t)(uintptr_t)memory) == 1 ? unused : NULL;
+}
+
+/* and behind this one, who wants it to write, nobody gets it to read. */
+static void *want_lock(void *unused)
+{
+	while (1) {
+		void *start = mmap(NULL, page_size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (start != MAP_FAILED)
+			munmap(start, page_size);
+		usleep(1000);
+	}
+	return unused;
+}
+
 /* ---- what is asked for ---- */
 
 static bool start(int count, void *(*function)(void *))
@@ -233,7 +254,8 @@ static int attack(const char *kind, const char *path)
 {
 	struct stat st;
 	struct statfs fs;
-	bool is_fuse = strcmp(kind, "fuse") == 0;
+	bool is_lock = strcmp(kind, "lock") == 0;
+	bool is_fuse = is_lock || strcmp(kind, "fuse") == 0;
 	bool is_directory = is_fuse || strcmp(kind, "directory") == 0;
 	file = open(path, is_directory ? O_RDONLY | O_DIRECTORY : O_RDWR);
 	if (file < 0 || fstat(file, &st) < 0 || fstatfs(file, &fs) < 0) {
@@ -246,6 +268,8 @@ static int attack(const char *kind, const char *path)
 			printf("no %s: %s\n", is_fuse ? "FUSE" : "userfaultfd", strerror(-r));
 			return NOT_HERE;
 		}
+		if (is_lock)
+			return start(1, want_lock) && start(1, read_own_memory) ? 0 : 1;
 		return start(1, read_directory) ? 0 : 1;
 	}
 	length = (size_t)st.st_size;

@@ -91,6 +91,22 @@ class Watcher(HpzTest):
             self.look_until(lease)
             self.assertIsNone(plain.poll())
 
+    def test_a_process_that_holds_its_reader(self):
+        """Nothing is ended while one process lets nobody read its command line; that is said, and nothing else waits for it."""
+        lease = self.lease("libvirt:" + GONE.format(9))
+        with running([get_build_directory() / "tests/block", "lock", "/tmp"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as block:
+            self.addCleanup(block.stdout.close)
+            said = block.stdout.readline().strip()
+            if said != "ready":
+                self.skipTest(said)
+            with self.watcher():
+                self.wait_said(f"processes: process {block.pid} lets nobody read its command line")
+                self.assertEqual(self.get_lease(lease)["state"], "leased")
+                block.stdin.close()
+                self.assertEqual(block.wait(60), 0)
+                self.wait_said("compares leases with domains again")
+                self.wait_ended(lease)
+
     def test_a_young_lease_is_let_alone(self):
         """Its domain may be about to start."""
         lease = self.lease("libvirt:" + GONE.format(6))
