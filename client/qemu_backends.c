@@ -120,8 +120,17 @@ static void *qemu_property_find(
 	return NULL;
 }
 
-static bool qemu_backend_set_kind(struct qemu_backend *backend, const char *text)
+/* Whether an object is a backend of ours. */
+enum qemu_backend_found {
+	QEMU_BACKEND_IT_IS_NOT,
+	QEMU_BACKEND_IT_IS,
+	QEMU_BACKEND_PERHAPS, /* it is not understood */
+};
+
+static enum qemu_backend_found qemu_backend_set_kind(struct qemu_backend *backend, const char *text)
 {
+	/* Of an enclave, and of POSIX shared memory, which are never of huge pages. */
+	static const char *const others[] = {"memory-backend-epc", "memory-backend-shm"};
 	static const char *const words[] = {[QEMU_BACKEND_RAM] = "memory-backend-ram",
 		[QEMU_BACKEND_MEMFD] = "memory-backend-memfd",
 		[QEMU_BACKEND_FILE] = "memory-backend-file"};
@@ -130,9 +139,20 @@ static bool qemu_backend_set_kind(struct qemu_backend *backend, const char *text
 		if (strcmp(words[i], text) != 0)
 			continue;
 		backend->kind = (enum qemu_backend_kind)i;
-		return true;
+		return QEMU_BACKEND_IT_IS;
 	}
-	return false;
+	for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
+		if (strcmp(others[i], text) == 0)
+			return QEMU_BACKEND_IT_IS_NOT;
+	}
+	return strncmp(text, "memory-backend-", sizeof("memory-backend-") - 1) == 0 ? QEMU_BACKEND_PERHAPS
+										    : QEMU_BACKEND_IT_IS_NOT;
+}
+
+static void qemu_backend_doubt(struct qemu_backend *backend)
+{
+	backend->left_alone = "one of its properties cannot be read";
+	backend->is_unclear = true;
 }
 
 /* ---- as key=value ---- */
@@ -186,20 +206,18 @@ static char *qemu_pairs_dup(const char *word, const char *key)
 	return text;
 }
 
-/* False: it is no backend of ours. */
-static bool qemu_backend_read_text(struct qemu_backend *backend, const char *word)
+static enum qemu_backend_found qemu_backend_read_text(struct qemu_backend *backend, const char *word)
 {
 	_cleanup_free_ char *kind = qemu_pairs_dup(word, "qom-type");
 	struct qemu_pairs pairs = QEMU_PAIRS_OF(word);
 	struct qemu_pair pair;
 
-	if (!kind || !qemu_backend_set_kind(backend, kind))
-		return false;
-	while (qemu_pairs_next(&pairs, &pair)) {
+	enum qemu_backend_found found = kind ? qemu_backend_set_kind(backend, kind) : QEMU_BACKEND_IT_IS_NOT;
+	while (found == QEMU_BACKEND_IT_IS && qemu_pairs_next(&pairs, &pair)) {
 		if (pair.key && !qemu_backend_read_pair(backend, &pair))
-			backend->left_alone = "one of its properties cannot be read";
+			qemu_backend_doubt(backend);
 	}
-	return true;
+	return found;
 }
 
 /* ---- as JSON ---- */
@@ -254,22 +272,19 @@ static json_t *qemu_backends_load(const char *word)
 }
 
 /* The same as qemu_backend_read_text(). */
-static bool qemu_backend_read_json(struct qemu_backend *backend, const char *word)
+static enum qemu_backend_found qemu_backend_read_json(struct qemu_backend *backend, const char *word)
 {
 	json_t *object = qemu_backends_load(word), *member;
 	const char *key, *kind = json_string_value(json_object_get(object, "qom-type"));
+	enum qemu_backend_found found = kind ? qemu_backend_set_kind(backend, kind) : QEMU_BACKEND_PERHAPS;
 
-	if (!kind || !qemu_backend_set_kind(backend, kind)) {
-		json_decref(object);
-		return false;
-	}
 	json_object_foreach(object, key, member)
 	{
-		if (!qemu_backend_read_member(backend, key, member))
-			backend->left_alone = "one of its properties cannot be read";
+		if (found == QEMU_BACKEND_IT_IS && !qemu_backend_read_member(backend, key, member))
+			qemu_backend_doubt(backend);
 	}
 	json_decref(object);
-	return true;
+	return found;
 }
 
 /* ---- who uses them ---- */
@@ -308,11 +323,15 @@ static void qemu_backends_mark_numa(struct qemu_backends *backends, const char *
 
 static void qemu_backends_mark_device_json(struct qemu_backends *backends, const char *value)
 {
-	json_t *device = qemu_backends_load(value);
+	json_error_t error;
+	/* Numbers of others' may be larger than ours. */
+	json_t *device = json_loads(value, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &error);
 	const char *driver = json_string_value(json_object_get(device, "driver"));
 
 	if (driver && strcmp(driver, "pc-dimm") == 0)
 		qemu_backends_mark(backends, json_string_value(json_object_get(device, "memdev")));
+	if (!device)
+		backends->unclear = "a device, in JSON, cannot be read, and may be a DIMM";
 	json_decref(device);
 }
 
@@ -322,12 +341,13 @@ static void qemu_backends_mark_device_json(struct qemu_backends *backends, const
  */
 static void qemu_backends_mark_device(struct qemu_backends *backends, const char *value)
 {
-	if (!strstr(value, "pc-dimm"))
-		return;
+	/* It may be written with escapes. */
 	if (*value == '{') {
 		qemu_backends_mark_device_json(backends, value);
 		return;
 	}
+	if (!strstr(value, "pc-dimm"))
+		return;
 	_cleanup_free_ char *driver = qemu_pairs_dup(value, "driver");
 	if (driver && strcmp(driver, "pc-dimm") == 0)
 		qemu_backends_mark_numa(backends, value);
@@ -381,11 +401,11 @@ static bool qemu_backends_add(struct qemu_backends *backends, const char *value,
 {
 	struct qemu_backend backend = {.word = word, .is_reserved = true};
 
-	/* Cheap for all the others. */
-	if (!strstr(value, "memory-backend-"))
-		return true;
-	if (*value == '{' ? qemu_backend_read_json(&backend, value)
-			  : qemu_backend_read_text(&backend, value)) {
+	enum qemu_backend_found found = *value == '{' ? qemu_backend_read_json(&backend, value)
+						      : qemu_backend_read_text(&backend, value);
+	if (found == QEMU_BACKEND_PERHAPS)
+		backends->unclear = "an object cannot be read, and may be a memory backend";
+	if (found == QEMU_BACKEND_IT_IS) {
 		struct qemu_backend *list = reallocarray(backends->list, backends->count + 1, sizeof(*list));
 		if (list) {
 			list[backends->count++] = backend;
@@ -409,6 +429,10 @@ bool qemu_backends_read(char *const argv[], struct qemu_backends *ret_backends)
 	while (qemu_options_next(argv, &at, &option)) {
 		if (strcmp(option.name, "set") == 0 || strcmp(option.name, "readconfig") == 0)
 			changed = "other options may change it";
+		if (strcmp(option.name, "readconfig") == 0)
+			backends.unclear = "the file of -readconfig may name a memory backend";
+		if (strcmp(option.name, "mem-path") == 0)
+			backends.mem_path = option.value;
 		if (strcmp(option.name, "object") != 0 || !option.value)
 			continue;
 		if (!qemu_backends_add(&backends, option.value, option.word)) {
@@ -422,6 +446,7 @@ bool qemu_backends_read(char *const argv[], struct qemu_backends *ret_backends)
 		struct qemu_backend *backend = &backends.list[i];
 		const char *why = changed ? changed : qemu_backend_judge(backend);
 		backend->left_alone = backend->left_alone ? backend->left_alone : why;
+		backend->is_unclear |= changed != NULL;
 	}
 	*ret_backends = backends;
 	return true;

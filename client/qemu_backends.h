@@ -29,6 +29,7 @@ enum qemu_backend_policy {
 struct qemu_backend {
 	enum qemu_backend_kind kind;
 	const char *left_alone; /* why it must not be rewritten; static. NULL: it may be */
+	bool is_unclear;        /* that is so because it is not understood: it may want memory of ours */
 	size_t word;            /* argv[word] describes it */
 	char id[QEMU_BACKEND_ID + 1];
 	uint64_t size;      /* bytes */
@@ -46,6 +47,9 @@ struct qemu_backend {
 struct qemu_backends {
 	struct qemu_backend *list;
 	size_t count;
+	const char *unclear;  /* why others may want memory of ours; static. NULL: none does */
+	const char *mem_path; /* where memory that is no backend's comes from; the command line's. NULL: not
+				 said */
 };
 
 /* All of them, in the order of the command line, argv[0] being the program. False: no memory. */

@@ -48,6 +48,7 @@ struct wrapper {
 struct wrapper_need {
 	uint64_t page_size; /* or HPZ_PAGE_SIZE_ANY */
 	const char *left_alone;
+	bool is_missed; /* it may have wanted memory all the same */
 };
 
 /* For the handler. */
@@ -226,24 +227,28 @@ static uint64_t wrapper_get_page_size(const char *path)
 
 static struct wrapper_need wrapper_get_need(const struct wrapper *wrapper, const struct qemu_backend *backend)
 {
-	struct wrapper_need need = {.page_size = HPZ_PAGE_SIZE_ANY, .left_alone = backend->left_alone};
+	struct wrapper_need need = {.page_size = HPZ_PAGE_SIZE_ANY};
 
-	if (need.left_alone)
-		return need;
 	switch (backend->kind) {
 	case QEMU_BACKEND_RAM:
 	case QEMU_BACKEND_MEMFD:
 		if (backend->is_huge)
 			need.page_size =
 				backend->page_size ? backend->page_size : wrapper_get_default_page_size();
-		else if (!wrapper->config->qemu.is_for_ram)
+		/* What is not understood of a memfd may be just that. */
+		else if (!wrapper->config->qemu.is_for_ram &&
+			 (backend->kind == QEMU_BACKEND_RAM || !backend->is_unclear))
 			need.left_alone = "it does not ask for huge pages";
 		break;
 	case QEMU_BACKEND_FILE:
-		need.page_size = wrapper_get_page_size(backend->mem_path);
+		need.page_size = backend->mem_path ? wrapper_get_page_size(backend->mem_path) : 0;
 		if (need.page_size == 0)
 			need.left_alone = "its path is no directory of a hugetlbfs";
 		break;
+	}
+	if (!need.left_alone && backend->left_alone) {
+		need.left_alone = backend->left_alone;
+		need.is_missed = backend->is_unclear;
 	}
 	return need;
 }
@@ -363,17 +368,33 @@ static struct hpz *wrapper_connect(const struct wrapper *wrapper)
 	return hpz;
 }
 
+/* Why there may be memory to lease for what is no backend that we know; NULL: there is none. */
+static const char *wrapper_get_unclear(const struct wrapper *wrapper)
+{
+	const char *mem_path = wrapper->backends.mem_path;
+
+	if (wrapper->backends.unclear)
+		return wrapper->backends.unclear;
+	return mem_path && wrapper_get_page_size(mem_path) ? "-mem-path is of huge pages, and of no backend"
+							   : NULL;
+}
+
 /* Whether all that is to be leased has been. */
 static bool wrapper_lease_all(const struct wrapper *wrapper)
 {
+	const char *unclear = wrapper_get_unclear(wrapper);
 	struct hpz *hpz = NULL;
-	bool is_complete = true, has_asked = false;
+	bool is_complete = !unclear, has_asked = false;
+
+	if (unclear)
+		wrapper_say("left alone: %s", unclear);
 
 	for (size_t i = 0; i < wrapper->backends.count; i++) {
 		const struct qemu_backend *backend = &wrapper->backends.list[i];
 		struct wrapper_need need = wrapper_get_need(wrapper, backend);
 		if (need.left_alone) {
 			wrapper_say("%s: left alone: %s", backend->id, need.left_alone);
+			is_complete = is_complete && !need.is_missed;
 			continue;
 		}
 		if (!has_asked)
@@ -471,7 +492,7 @@ int main(int argc, char **argv)
 	wrapper_argv = argv;
 	wrapper_refuses = wrapper.config->qemu.on_failure == CONFIG_FAILURE_REFUSE;
 	bool is_read = qemu_backends_read(argv, &wrapper.backends);
-	if (is_read && wrapper.backends.count == 0)
+	if (is_read && wrapper.backends.count == 0 && !wrapper_get_unclear(&wrapper))
 		return wrapper_become();
 	qemu_args_read(argv, &wrapper.args);
 	wrapper_choose_names(&wrapper);

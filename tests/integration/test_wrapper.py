@@ -137,6 +137,29 @@ class Emulator(WrapperTest):
         self.wait_idle()
         self.assertEqual(get_leases(), [])
 
+    def test_not_understood(self):
+        """It is started as it is; with refuse it is not started, and a sentence says why. What asks for nothing is."""
+        quoted, mount = "{'qom-type':'memory-backend-memfd','id':'m','hugetlb':true,'size':4194304}", os.environ["HPZ_MOUNT_2M"]
+        for words, said in ((["-object", quoted, "-machine", "memory-backend=m"], "may be a memory backend"),
+                            (["-object", make_json("next", "m", CELL_MIB), "-machine", "memory-backend=m"], "may be a memory backend"),
+                            (["-object", make_json("memfd", "m", CELL_MIB, hugetlb="yes"), "-machine", "memory-backend=m"], "m: left alone: one of its"),
+                            (["-object", make_memfd("m", CELL_MIB), "-device", "{'driver':'pc-dimm','memdev':'m'}"], "may be a DIMM"),
+                            (["-object", make_memfd("m", CELL_MIB), "-machine", "memory-backend=m", "-set", "object.m.size=1"], "m: left alone: other options"),
+                            (["-readconfig", "/etc/hosts"], "-readconfig"), (["-m", "64", "-mem-path", mount], "-mem-path")):
+            with self.subTest(said):
+                done = self.run_wrapper(*words)
+                self.assertEqual(self.get_words(done), words)
+                self.assertIn(said, done.stderr)
+                done = self.run_wrapper(*words, config=["on_failure = refuse"])
+                self.assertEqual((done.returncode, done.stdout), (FAILED, ""))
+                self.assertIn(said, done.stderr)
+                self.assertIn("is refused, as on_failure says", done.stderr)
+        for words in (["-m", "64", "-mem-path", "/tmp"], ["-object", make_json("ram", "m", CELL_MIB, prealloc="x"), "-machine", "memory-backend=m"],
+                      ["-object", make_json("ram", "m", CELL_MIB, reserve="x"), "-machine", "memory-backend=m"],
+                      ["-object", "secret,id=memory-backend-", "-device", json.dumps({"driver": "scsi-hd", "wwn": 1 << 63})]):
+            self.assertEqual(self.get_words(self.run_wrapper(*words, config=["on_failure = refuse"])), words)
+        self.assertEqual(get_leases(), [])
+
     def check_no_memory(self, said):
         words = ["-object", make_memfd("pc.ram", CELL_MIB), "-machine", "memory-backend=pc.ram"]
         done = self.run_wrapper(*words)

@@ -163,21 +163,70 @@ static void test_left_alone(void **state)
 /* Not even mentioned: no backends, or nothing that QEMU would take for one. */
 static void test_none(void **state)
 {
-	static const char *const none[] = {"iothread,id=io1", "", ",", "{", "{}",
-		"{\"qom-type\":\"iothread\"}", "memory-backend-epc,id=pc.ram,size=64M",
-		"secret,id=memory-backend-ram", "{\"qom-type\":\"memory-backend-ram\",",
-		"{'qom-type':'memory-backend-ram','id':'pc.ram','size':1}",
+	static const char *const none[] = {"iothread,id=io1", "", ",", "{\"qom-type\":\"iothread\"}",
+		"memory-backend-epc,id=pc.ram,size=64M", "{\"qom-type\":\"memory-backend-shm\"}",
+		"secret,id=memory-backend-ram", "{\"qom-type\":\"secret\",\"data\":\"memory-backend-ram\"}"};
+	/* Some of these QEMU may understand: who must not go without memory does not start. */
+	static const char *const unclear[] = {"{", "{}", "{\"qom-type\":\"memory-backend-ram\",",
+		"{'qom-type':'memory-backend-ram','id':'pc.ram','size':1}", "{'qom-type':'iothread'}",
 		"{\"qom-type\":\"memory-backend-ram\",\"qom-type\":\"memory-backend-ram\"}",
 		"{\"qom-type\":[\"memory-backend-ram\"]}", "{\"id\":\"memory-backend-ram\"}",
-		"{\"qom-type\":\"memory-backend-ram\"} x", "{\"qom-type\":\"memory-backend-ram\\u0000\"}"};
+		"{\"qom-type\":\"memory-backend-ram\"} x", "{\"qom-type\":\"memory-backend-ram\\u0000\"}",
+		"{\"qom-type\":\"memory-backend-ram\",\"size\":18446744073709551616}",
+		"{\"qom-type\":\"memory-backend-next\"}", "memory-backend-next,id=pc.ram,size=1G"};
 
-	for (size_t i = 0; i < ARRAY_SIZE(none); i++) {
+	for (size_t i = 0; i < ARRAY_SIZE(none) + ARRAY_SIZE(unclear); i++) {
+		bool is_unclear = i >= ARRAY_SIZE(none);
+		const char *object = is_unclear ? unclear[i - ARRAY_SIZE(none)] : none[i];
 		struct qemu_backends backends;
-		read_of_machine(none[i], &backends);
-		if (backends.count)
-			fail_msg("%s", none[i]);
+		read_of_machine(object, &backends);
+		if (backends.count || !backends.unclear == is_unclear)
+			fail_msg("%s", object);
 		qemu_backends_deinit(&backends);
 	}
+}
+
+/* What else there may be that wants memory. */
+static void test_unclear(void **state)
+{
+	static const struct {
+		const char *option, *value, *unclear;
+	} others[] = {
+		{"-device", "{\"driver\":\"pc-dimm\",\"memdev\":", "DIMM"},
+		{"-device", "{'driver':'pc-dimm','memdev':'pc.ram'}", "DIMM"},
+		{"-device", "{\"driver\":\"scsi-hd\",\"wwn\":18446744073709551615}", NULL},
+		{"-device", "{\"driver\":\"\\u0070c-dimm\",\"memdev\":\"pc.ram\"}", NULL},
+		{"-device", "pc-dimm,memdev=", NULL},
+		{"-readconfig", "/etc/qemu.cfg", "-readconfig"},
+		{"-set", "device.x.y=1", NULL},
+	};
+	struct qemu_backends backends;
+
+	for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
+		read_one(RAM, others[i].option, others[i].value, &backends);
+		assert_int_equal(backends.count, 1);
+		if (!backends.unclear != !others[i].unclear ||
+			(others[i].unclear && !strstr(backends.unclear, others[i].unclear)))
+			fail_msg("%s %s: %s", others[i].option, others[i].value, backends.unclear);
+		/* With escapes or without: it is the same DIMM. */
+		assert_int_equal(backends.list[0].is_used, i == 3);
+		assert_int_equal(backends.list[0].is_unclear, i >= 5);
+		assert_null(backends.mem_path);
+		qemu_backends_deinit(&backends);
+	}
+	/* A backend of any word with escapes, too. */
+	read_of_machine(
+		"{\"qom-type\":\"\\u006demory-backend-ram\",\"id\":\"pc.ram\",\"size\":1}", &backends);
+	assert_int_equal(backends.count, 1);
+	assert_null(backends.list[0].left_alone);
+	qemu_backends_deinit(&backends);
+	read_of_machine(RAM ",host-nodes=a", &backends);
+	assert_true(backends.list[0].is_unclear);
+	qemu_backends_deinit(&backends);
+	read_one(RAM ",reserve=off", "-mem-path", "/dev/hugepages", &backends);
+	assert_false(backends.list[0].is_unclear);
+	assert_string_equal(backends.mem_path, "/dev/hugepages");
+	qemu_backends_deinit(&backends);
 }
 
 static void test_uses(void **state)
@@ -389,6 +438,7 @@ int main(void)
 		cmocka_unit_test(test_read),
 		cmocka_unit_test(test_left_alone),
 		cmocka_unit_test(test_none),
+		cmocka_unit_test(test_unclear),
 		cmocka_unit_test(test_uses),
 		cmocka_unit_test(test_several),
 		cmocka_unit_test(test_long_ids),
