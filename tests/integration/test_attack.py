@@ -18,7 +18,7 @@ from hpztest import host  # noqa: E402
 from hpztest.case import HpzTest, main  # noqa: E402
 from hpztest.client import Hold, get_leases, get_pool, get_status, hpzctl, hpzctl_json, wait_until  # noqa: E402
 from hpztest.manual import NOTHING, SEEN, SOURCES, UNSEEN, get_attacks  # noqa: E402
-from hpztest.service import get_build_directory  # noqa: E402
+from hpztest.service import Service, get_build_directory  # noqa: E402
 
 MIB = host.MIB
 POOL_PAGES = 48
@@ -62,15 +62,31 @@ class Attacks(HpzTest):
     """One method an attack, made below; `source` is the proof's, `reuse` the pool's policy."""
 
     source, reuse, prefix = "bpf", "proven", ()
+    # What hpzd remembers of a test does not concern the next: one for the whole class.
+    is_one_for_all = True
+
+    @classmethod
+    def start_service(cls, add_cleanup):
+        if cls.prefix or cls.reuse != "proven":
+            service = Service()
+            add_cleanup(service.config.write_text, service.config.read_text())
+            service.stop()
+            service.set_config("pool two", "reuse", cls.reuse)
+            add_cleanup(service.stop)
+            service.start(prefix=cls.prefix)
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        if cls.is_one_for_all:
+            cls.start_service(cls.addClassCleanup)
 
     def setUp(self):
         super().setUp()
-        if self.prefix or self.reuse != "proven":
-            self.service.stop()
-            self.set_config("pool two", "reuse", self.reuse)
-            self.service.start(prefix=self.prefix)
-            self.addCleanup(self.service.stop)
+        if not self.is_one_for_all:
+            self.start_service(self.addCleanup)
             self.wait_idle()
+        if get_status()["proof"] != self.source:
             self.try_source()
         self.assertEqual(get_status()["proof"], self.source)
         self.directory = Path(os.environ["HPZ_MOUNT_2M"], "attacker")
@@ -247,6 +263,7 @@ class Weak(WithoutBpf):
     the policy: those attacks only with HPZ_LONG=1."""
 
     reuse = "weak"
+    is_one_for_all = False  # memory keeps the uids that had it
 
 
 class Unproven(Attacks):

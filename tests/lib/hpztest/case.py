@@ -71,15 +71,7 @@ class HpzTest(unittest.TestCase):
         hpzctl("wait")
 
     def set_config(self, section, key, value):
-        """Changes one key; hpzd reads it at its next start or reload."""
-        lines, inside = [], False
-        for line in self.service.config.read_text().split("\n"):
-            if line.startswith("["):
-                inside = line == f"[{section}]"
-                lines += [line, f"{key} = {value}"] if inside else [line]
-            elif not (inside and line.split("=")[0].strip() == key):
-                lines.append(line)
-        self.service.config.write_text("\n".join(lines))
+        self.service.set_config(section, key, value)
 
     def check_books(self):
         """hpzd's counts are what lies in its directories, and the kernel knows of at least as much in use."""

@@ -90,6 +90,17 @@ class Service:
         self.pid_file.unlink(missing_ok=True)
         return obeyed
 
+    def set_config(self, section, key, value):
+        """Changes one key; hpzd reads it at its next start or reload."""
+        lines, inside = [], False
+        for line in self.config.read_text().split("\n"):
+            if line.startswith("["):
+                inside = line == f"[{section}]"
+                lines += [line, f"{key} = {value}"] if inside else [line]
+            elif not (inside and line.split("=")[0].strip() == key):
+                lines.append(line)
+        self.config.write_text("\n".join(lines))
+
     def reload(self):
         os.kill(self.get_pid(), signal.SIGHUP)
 
