@@ -1,67 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* bench_picture.c - rates and the neighbour's times as a picture (SVG), drawn by gnuplot. */
+/* bench_picture.c - rates and the neighbour's times as a picture. */
 #include "bench_clear.h"
 
-#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
-#include <signal.h>
-#include <spawn.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
 
+#include "bench_gnuplot.h"
 #include "size.h"
-
-extern char **environ;
-
-#define BENCH_PICTURE_TOOL "gnuplot"
-
-static int bench_picture_fail(const char *what, int error)
-{
-	hpzctl_say("bench clear: --svg: %s: %s", what, strerror(-error));
-	return error;
-}
-
-/* Starts gnuplot with these as its standard input and output; it ends with its input. */
-static int bench_picture_start(int in, int out, char *const argv[], pid_t *ret_pid)
-{
-	posix_spawn_file_actions_t actions;
-	int r;
-
-	posix_spawn_file_actions_init(&actions);
-	posix_spawn_file_actions_adddup2(&actions, in, 0);
-	posix_spawn_file_actions_adddup2(&actions, out, 1);
-	r = posix_spawnp(ret_pid, BENCH_PICTURE_TOOL, &actions, NULL, argv, environ);
-	posix_spawn_file_actions_destroy(&actions);
-	return -r;
-}
-
-static int bench_picture_wait(pid_t pid)
-{
-	int status;
-
-	while (waitpid(pid, &status, 0) < 0)
-		if (errno != EINTR)
-			return -errno;
-	return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EIO;
-}
-
-int bench_picture_find_tool(void)
-{
-	char name[] = BENCH_PICTURE_TOOL, version[] = "--version";
-	char *const argv[] = {name, version, NULL};
-	_cleanup_fd_ int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-	pid_t pid;
-	int r = null < 0 ? -errno : bench_picture_start(null, null, argv, &pid);
-
-	if (r == 0)
-		r = bench_picture_wait(pid);
-	if (r < 0)
-		hpzctl_say("bench clear: --svg needs gnuplot (package gnuplot-nox): %s", strerror(-r));
-	return r;
-}
-
-/* ---- what gnuplot is told ---- */
 
 static const char *const bench_picture_head =
 	"set terminal svg size 900,420 font 'sans-serif,12' background '#ffffff'\n"
@@ -131,61 +76,21 @@ static void bench_picture_write_neighbour(FILE *file, const struct bench_clear *
 		file);
 }
 
-static int bench_picture_write(const struct bench_clear *bench, int fd)
+static void bench_picture_write(FILE *file, const void *user)
 {
-	FILE *file = fdopen(fd, "w");
+	const struct bench_clear *bench = user;
 
-	if (!file) {
-		int error = -errno;
-		close(fd);
-		return error;
-	}
 	fputs(bench_picture_head, file);
 	bench_picture_write_rates(file, bench);
 	bench_picture_write_neighbour(file, bench);
-	bool is_bad = ferror(file);
-	return fclose(file) != 0 || is_bad ? -EIO : 0;
 }
 
-/* gnuplot reads what we write into the pipe, and writes the picture: it never opens a file of that name. */
-static int bench_picture_run_tool(const struct bench_clear *bench, int out)
+int bench_picture_find_tool(void)
 {
-	char name[] = BENCH_PICTURE_TOOL, silent[] = "-";
-	char *const argv[] = {name, silent, NULL};
-	int ends[2];
-	pid_t pid;
-
-	if (pipe2(ends, O_CLOEXEC) < 0)
-		return -errno;
-	signal(SIGPIPE, SIG_IGN);
-	int r = bench_picture_start(ends[0], out, argv, &pid);
-	close(ends[0]);
-	if (r < 0) {
-		close(ends[1]);
-		return r;
-	}
-	r = bench_picture_write(bench, ends[1]);
-	int ended = bench_picture_wait(pid);
-	return ended < 0 ? ended : r;
+	return bench_gnuplot_find("bench clear: --svg");
 }
 
 int bench_picture_draw(const struct bench_clear *bench)
 {
-	char path[4096];
-	int r = snprintf(path, sizeof(path), "%s.XXXXXX", bench->picture);
-
-	if (r < 0 || (size_t)r >= sizeof(path))
-		return bench_picture_fail(bench->picture, -ENAMETOOLONG);
-	/* The file appears when it is whole. */
-	_cleanup_fd_ int out = mkostemp(path, O_CLOEXEC);
-	if (out < 0)
-		return bench_picture_fail(path, -errno);
-	r = bench_picture_run_tool(bench, out);
-	if (r == 0 && (fchmod(out, 0644) < 0 || rename(path, bench->picture) < 0))
-		r = -errno;
-	if (r < 0) {
-		unlink(path);
-		return bench_picture_fail(bench->picture, r);
-	}
-	return 0;
+	return bench_gnuplot_draw("bench clear: --svg", bench->picture, bench_picture_write, bench);
 }
