@@ -6,6 +6,7 @@ static const struct {
 	const char *name;
 	int (*run)(struct hpzctl *ctl, int argc, char **argv);
 } benchmarks[] = {
+	{"all", bench_all},
 	{"alloc", bench_alloc},
 	{"clear", bench_clear},
 	{"lease", bench_lease},
@@ -44,7 +45,7 @@ int cmd_bench(struct hpzctl *ctl, int argc, char **argv)
 		return bench_proof(ctl, argc, argv);
 	if (argc > 0)
 		return hpzctl_fail_usage(ctl,
-			"there is no benchmark '%s', only: alloc, clear, lease, mlock, proof, recycle, vm",
+			"there is no benchmark '%s', only: all, alloc, clear, lease, mlock, proof, recycle, vm",
 			argv[0]);
 	return hpzctl_fail_usage(ctl, "which? As in: hpzctl bench proof");
 }

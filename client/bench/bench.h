@@ -16,6 +16,7 @@
 double bench_get_median(double *figures, size_t count);
 double bench_get_spread(const double *sorted, size_t count);
 
+int bench_all(struct hpzctl *ctl, int argc, char **argv);
 int bench_alloc(struct hpzctl *ctl, int argc, char **argv);
 int bench_clear(struct hpzctl *ctl, int argc, char **argv);
 int bench_lease(struct hpzctl *ctl, int argc, char **argv);
