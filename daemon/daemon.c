@@ -596,7 +596,8 @@ static void prepare_process(void)
 
 static int open_rooms(struct daemon *daemon, const char *program)
 {
-	const struct handoff_callbacks handoff = {on_lease_ended, on_changed, daemon};
+	const struct handoff_callbacks handoff = {
+		.ended = on_lease_ended, .changed = on_changed, .user = daemon};
 	const struct reconcile_callbacks reconcile = {on_serve, on_settled, on_write, daemon};
 	snprintf(daemon->error, sizeof daemon->error, "cannot start: out of memory or descriptors");
 	int r = crew_init(&daemon->loop, program, &daemon->crew);

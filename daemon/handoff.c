@@ -89,6 +89,19 @@ static void note_change(struct handoff *handoff)
 	handoff->callbacks.changed(handoff->callbacks.user);
 }
 
+static void tell_returning(const struct handoff *handoff, const struct lease *lease)
+{
+	if (handoff->callbacks.returning)
+		handoff->callbacks.returning(lease, handoff->callbacks.user);
+}
+
+static void tell_back(const struct handoff *handoff, const struct lease *lease,
+	const struct pool_segment *segment, enum handoff_back how)
+{
+	if (handoff->callbacks.back)
+		handoff->callbacks.back(lease, segment, how, handoff->callbacks.user);
+}
+
 /* ---- processes ---- */
 
 int handoff_open_process(pid_t pid, uint64_t start_ticks)
@@ -626,6 +639,8 @@ static void finish(struct handoff_lease *hl)
 			id, lease->label, hl->orphaned);
 	else
 		log_info("lease %" PRIu64 " (%s): all memory is back", id, lease->label);
+	if (handoff->callbacks.over)
+		handoff->callbacks.over(lease, owner_lives(&hl->owner), handoff->callbacks.user);
 	close_watch(hl);
 	lease_end(handoff->leases, lease);
 	handoff->callbacks.ended(id, handoff->callbacks.user);
@@ -656,6 +671,7 @@ static void settle_unlinked(struct handoff_lease *hl, const struct worker_done *
 	struct lease *lease = hl->lease;
 	struct pool_segment *segment = lease->segments[hl->job_segment];
 	bool is_held = done->proof.result == PROOF_IN_USE && done->allocated > 0;
+	bool is_free = fd >= 0 && !is_held && done->proof.result != PROOF_CANNOT_TELL;
 	if (fd >= 0 && is_held) {
 		hl->orphaned += done->allocated;
 		orphan_add_take(hl->handoff->orphans, lease, segment, done, steal_fd(&fd));
@@ -668,6 +684,7 @@ static void settle_unlinked(struct handoff_lease *hl, const struct worker_done *
 				" pages",
 				segment->pool->name, segment->id, lease->id, segment->allocated);
 	}
+	tell_back(hl->handoff, lease, segment, is_free ? HANDOFF_BACK_KERNEL : HANDOFF_BACK_ORPHAN);
 	close_fd(fd);
 	lease_drop_segment(hl->handoff->leases, lease, segment);
 	pool_forget(segment);
@@ -858,6 +875,7 @@ static void take_back(struct handoff_lease *hl, size_t index, const struct proof
 		segment->weak_uids[segment->weak_uid_count++] = hl->lease->file_uid;
 	if (segment->proof == POOL_PROOF_WEAK)
 		note_weak(hl->handoff, segment->pool);
+	tell_back(hl->handoff, hl->lease, segment, HANDOFF_BACK_PROVEN);
 	lease_drop_segment(hl->handoff->leases, hl->lease, segment);
 	hl->attempts = hl->failures = 0;
 	note_change(hl->handoff);
@@ -935,6 +953,7 @@ static void forget_vanished(struct handoff_lease *hl, size_t index)
 	log_error("segment %" PRIu64 " of lease %" PRIu64 " has vanished from %s", segment->id, hl->lease->id,
 		segment->pool->store->path);
 	orphan_cancel(hl->handoff->orphans, hl->lease, segment);
+	tell_back(hl->handoff, hl->lease, segment, HANDOFF_BACK_ORPHAN);
 	lease_drop_segment(hl->handoff->leases, hl->lease, segment);
 	pool_forget(segment);
 	look(hl);
@@ -1003,6 +1022,7 @@ void handoff_return(struct handoff *handoff, struct lease *lease, const char *wh
 	struct handoff_lease *hl = lease->handoff;
 	if (lease->state != HPZ_STATE_RETURNING) {
 		hl->why = why;
+		tell_returning(handoff, lease);
 		lease_set_state(handoff->leases, lease, HPZ_STATE_RETURNING);
 	}
 	lease->bound = NULL;
@@ -1022,6 +1042,7 @@ int handoff_split(struct handoff *handoff, struct lease *lease, struct lease *re
 		return 0;
 	log_info("lease %" PRIu64 " (%s) gives back %zu segments as lease %" PRIu64 ": %s", lease->id,
 		lease->label, rest->segment_count, rest->id, why);
+	tell_returning(handoff, rest);
 	int r = handoff_watch(handoff, rest, -1);
 	if (r < 0) /* without a watch nothing takes it back before the next start */
 		log_error("lease %" PRIu64 " cannot be taken back before a restart: %s", rest->id,

@@ -13,11 +13,26 @@
 
 struct handoff;
 
+/* How a segment came back. */
+enum handoff_back {
+	HANDOFF_BACK_PROVEN, /* it is free, and dirty from now on */
+	HANDOFF_BACK_KERNEL, /* unlinked, and nobody had it */
+	HANDOFF_BACK_ORPHAN, /* unlinked, and somebody has it, or that cannot be told */
+};
+
 struct handoff_callbacks {
 	/* All memory of this lease is back or gone, the lease is forgotten; only its id is left. */
 	void (*ended)(uint64_t lease, void *user);
 	/* Something changed that the pool should be looked at for. */
 	void (*changed)(void *user);
+	/* What teardown is told; each may be NULL. The end of this lease begins; its state
+	 * is still what it was (of what was split off: returning). */
+	void (*returning)(const struct lease *lease, void *user);
+	/* A segment of it is not leased any more. */
+	void (*back)(const struct lease *lease, const struct pool_segment *segment, enum handoff_back how,
+		void *user);
+	/* All are, and the lease is forgotten next. `lives_on`: its owner process does. */
+	void (*over)(const struct lease *lease, bool lives_on, void *user);
 	void *user;
 };
 

@@ -154,3 +154,8 @@ void owner_leave(struct owner_share *share)
 	else
 		owners->idle++;
 }
+
+bool owner_lives(const struct owner_share *share)
+{
+	return share->owner && !share->owner->is_gone && owner_is_alive(share->owner->pidfd);
+}

@@ -40,6 +40,8 @@ void owner_close_all(struct owners *owners, void (*closed)(void *user), void *us
  */
 int owner_join(struct owners *owners, pid_t pid, uint64_t pid_start, int pidfd, struct owner_share *share);
 void owner_leave(struct owner_share *share);
+/* Whether the process is watched and runs. */
+bool owner_lives(const struct owner_share *share);
 
 /* Whether it runs; what was read of its id before is then its own, and not that of one with the same id. */
 bool owner_is_alive(int pidfd);

@@ -82,7 +82,7 @@ static void on_leased(struct pool_segment *segment, void *user)
 
 static void start_hpzd(void)
 {
-	const struct handoff_callbacks below = {on_ended, on_changed, NULL};
+	const struct handoff_callbacks below = {.ended = on_ended, .changed = on_changed};
 	const struct reconcile_callbacks above = {on_serve, on_settled, NULL, NULL};
 	const struct config_pool config = {.name = "p",
 		.page_size = HUGE_PAGE,

@@ -80,7 +80,7 @@ static void forbid_bpf(void)
 
 void harness_open(void (*send)(struct session *session, struct request_reply *reply))
 {
-	const struct handoff_callbacks handoff = {on_ended, on_changed, NULL};
+	const struct handoff_callbacks handoff = {.ended = on_ended, .changed = on_changed};
 	const struct reconcile_callbacks reconcile = {on_serve, on_settled, on_write, NULL};
 	const char *program = getenv("HPZ_TEST_HPZD");
 
