@@ -272,12 +272,13 @@ struct crew_job *crew_new_job(enum worker_role role, enum worker_op op)
 	if (!job)
 		return NULL;
 	list_init(&job->link);
-	job->program = -1;
 	job->wire.op = op;
 	job->role = role;
 	job->level = WORKER_LEVEL_REFILL;
 	for (size_t i = 0; i < WORKER_FDS; i++)
 		job->fds[i] = -1;
+	for (size_t i = 0; i < WORKER_SENT_MAX; i++)
+		job->sent[i] = -1;
 	return job;
 }
 
@@ -289,7 +290,8 @@ void crew_free_job(struct crew_job *job)
 		if (!is_lent(i))
 			close_fd(job->fds[i]);
 	}
-	close_fd(job->program);
+	for (size_t i = 0; i < WORKER_SENT_MAX; i++)
+		close_fd(job->sent[i]);
 	free(job);
 }
 
@@ -454,14 +456,28 @@ static void finish_job(struct crew_worker *worker, const struct worker_done *don
 	answer(job, done);
 }
 
+/* Descriptors of an answer are the job's from now on; of one that nobody waits for they are closed. */
+static void keep_sent_take(struct crew_job *job, const int *fds, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		if (!job) {
+			close_fd(fds[i]);
+			continue;
+		}
+		close_fd(job->sent[i]);
+		job->sent[i] = fds[i];
+	}
+}
+
 static void on_answer(uv_poll_t *poll, int status, int events)
 {
 	struct crew_worker *worker = poll->data;
 	for (;;) {
 		struct worker_done done;
 		size_t length, fd_count = 0;
-		int program = -1;
-		int r = frame_receive(worker->sock, &done, sizeof done, &length, &program, 1, &fd_count);
+		int fds[WORKER_SENT_MAX];
+		int r = frame_receive(
+			worker->sock, &done, sizeof done, &length, fds, WORKER_SENT_MAX, &fd_count);
 		if (r == -EAGAIN)
 			break;
 		if (r != FRAME_OK || length != sizeof done) {
@@ -469,14 +485,10 @@ static void on_answer(uv_poll_t *poll, int status, int events)
 			uv_poll_stop(&worker->poll);
 			break;
 		}
-		if (!worker->job || done.id != worker->job->wire.id) {
-			close_fd(program);
+		bool is_answer = worker->job && done.id == worker->job->wire.id;
+		keep_sent_take(is_answer ? worker->job : NULL, fds, fd_count);
+		if (!is_answer)
 			continue;
-		}
-		if (program >= 0) {
-			close_fd(worker->job->program);
-			worker->job->program = program;
-		}
 		if (done.is_partial && worker->job->partial)
 			worker->job->partial(worker->job, &done, worker->job->user);
 		else if (!done.is_partial)

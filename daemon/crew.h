@@ -19,7 +19,7 @@ struct crew_job;
  * it was stopped. The job is freed after the call.
  */
 typedef void (*crew_done_cb)(struct crew_job *job, const struct worker_done *done, void *user);
-/* What a job found so far (WORKER_HOLDERS). */
+/* What a job found so far (WORKER_HOLDERS); of WORKER_OPENERS only what it found since it last said so. */
 typedef void (*crew_partial_cb)(struct crew_job *job, const struct worker_done *done, void *user);
 
 struct crew_job {
@@ -27,7 +27,7 @@ struct crew_job {
 	struct worker_job wire; /* id is crew's */
 	int fds[WORKER_FDS]; /* owned; -1: none. WORKER_FD_LOCK and WORKER_FD_PROGRAM are lent: never closed
 			      */
-	int program;         /* LEARN: what the worker sent, the callback may take it; -1: none */
+	int sent[WORKER_SENT_MAX]; /* what the worker sent, the callback may take it; -1: none */
 	enum worker_role role;
 	int32_t node; /* memory */
 	/*

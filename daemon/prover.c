@@ -146,10 +146,8 @@ static void on_learned(struct crew_job *job, const struct worker_done *done, voi
 	struct prover *prover = user;
 	struct lesson *lesson = find_lesson(prover, job->wire.page_size);
 	lesson->is_running = false;
-	if (prover->program < 0 && job->program >= 0) {
-		prover->program = job->program;
-		job->program = -1;
-	}
+	if (prover->program < 0)
+		prover->program = steal_fd(&job->sent[0]);
 	if (prover->is_closing)
 		return;
 	if (done->error == 0) {

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <linux/capability.h>
 #include <linux/mempolicy.h>
+#include <malloc.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -710,7 +711,7 @@ static int run_learn(const struct worker_job *job, const int fds[WORKER_FDS], st
 	if (program < 0) {
 		program = proof_load(&why);
 		if (program >= 0)
-			done->program = program;
+			done->sent[done->sent_count++] = program;
 	}
 	if (program < 0)
 		r = program;
@@ -720,6 +721,17 @@ static int run_learn(const struct worker_job *job, const int fds[WORKER_FDS], st
 		r = proof_learn(program, fds[WORKER_FD_DIR], job->page_size, &done->facts, &why);
 	snprintf(done->why, sizeof done->why, "%s", why);
 	return r;
+}
+
+static int run_trace(struct worker_done *done)
+{
+	const char *why = "";
+	int r = tracer_load(done->sent, &done->sees, &why);
+	if (r > 0)
+		done->sent_count = (uint32_t)r;
+	snprintf(done->why, sizeof done->why, "%s", why);
+	malloc_trim(0); /* of the kernel's types 8 MiB would stay with this helper (glibc 2.36) */
+	return MIN(r, 0);
 }
 
 static int remove_names(DIR *dir)
@@ -769,6 +781,8 @@ struct search {
 	const struct worker_job *job;
 	struct worker_done *done;
 	const struct host *host;
+	void (*send_partial)(const struct worker_done *done, void *user);
+	void *user;
 };
 
 static void add_holder(struct search *search, pid_t pid, int fd)
@@ -783,26 +797,34 @@ static void add_holder(struct search *search, pid_t pid, int fd)
 	memcpy(holder->comm, comm, sizeof holder->comm);
 }
 
-/* The inode number from fdinfo asks nobody; only where it fits is the file itself looked at. */
-static bool is_fd_of(const struct search *search, pid_t pid, const char *number)
+/* The inode number of a descriptor, from fdinfo: that asks nobody. 0: not known. */
+static uint64_t get_fd_ino(pid_t pid, const char *number)
 {
 	char path[64], line[128];
+	uint64_t ino = 0;
 	snprintf(path, sizeof path, "/proc/%d/fdinfo/%.16s", (int)pid, number);
 	_cleanup_file_ FILE *file = fopen(path, "re");
-	bool fits = false;
 	while (file && fgets(line, sizeof line, file)) {
-		uint64_t ino;
 		if (sscanf(line, "ino:%" SCNu64, &ino) == 1)
-			fits = ino == search->job->ino;
+			break;
 	}
-	if (!fits)
-		return false;
+	return ino;
+}
+
+/* Only where the number fits is the file itself looked at. */
+static bool is_fd_on(const struct search *search, pid_t pid, const char *number, uint64_t ino)
+{
+	char path[64];
 	struct statx st;
 	snprintf(path, sizeof path, "/proc/%d/fd/%.16s", (int)pid, number);
 	/* DONT_SYNC: a file system whose server is the holder itself must not be asked. */
-	return statx(AT_FDCWD, path, AT_STATX_DONT_SYNC, STATX_INO, &st) == 0 &&
-	       st.stx_ino == search->job->ino &&
+	return statx(AT_FDCWD, path, AT_STATX_DONT_SYNC, STATX_INO, &st) == 0 && st.stx_ino == ino &&
 	       makedev(st.stx_dev_major, st.stx_dev_minor) == search->job->dev;
+}
+
+static bool is_fd_of(const struct search *search, pid_t pid, const char *number)
+{
+	return get_fd_ino(pid, number) == search->job->ino && is_fd_on(search, pid, number, search->job->ino);
 }
 
 static void search_fds(struct search *search, pid_t pid)
@@ -858,7 +880,7 @@ static int run_holders(const struct worker_job *job, struct worker_done *done,
 	void (*send_partial)(const struct worker_done *done, void *user), void *user)
 {
 	struct host host = {.root = (char *)""};
-	struct search search = {job, done, &host};
+	struct search search = {job, done, &host, send_partial, user};
 	for_each_process(&search, search_fds);
 	if (send_partial && done->holder_count > 0) {
 		done->is_partial = 1;
@@ -869,13 +891,108 @@ static int run_holders(const struct worker_job *job, struct worker_done *done,
 	return 0;
 }
 
+/* ---- helper: what the measurement of ends needs to know ---- */
+
+/* Which of the files a descriptor is of; file_count: none. */
+static uint32_t find_file(const struct search *search, pid_t pid, const char *number)
+{
+	const struct worker_job *job = search->job;
+	uint64_t ino = get_fd_ino(pid, number);
+	uint32_t i = 0;
+	while (i < job->file_count && job->files[i] != ino)
+		i++;
+	return i < job->file_count && is_fd_on(search, pid, number, ino) ? i : job->file_count;
+}
+
+/* A worker of our own hpzd, which looks at a file of ours. */
+static bool is_colleague(pid_t pid)
+{
+	char path[64], line[256];
+	int parent = 0;
+	snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+	_cleanup_file_ FILE *file = fopen(path, "re");
+	const char *end = file && fgets(line, sizeof line, file) ? strrchr(line, ')') : NULL;
+	return end && sscanf(end, ") %*c %d", &parent) == 1 && parent == getppid();
+}
+
+static void add_opener(struct search *search, pid_t pid, int fd, uint32_t file)
+{
+	struct worker_done *done = search->done;
+	uint64_t start = 0;
+	if (is_colleague(pid) || host_get_start_time(search->host, pid, &start) < 0)
+		return;
+	if (done->holder_count == WORKER_HOLDERS_MAX && search->send_partial) {
+		done->is_partial = 1;
+		search->send_partial(done, search->user);
+		done->is_partial = done->holder_count = 0;
+	}
+	uint32_t before = done->holder_count;
+	add_holder(search, pid, fd);
+	if (done->holder_count == before)
+		return;
+	done->holders[before].pid_start = start;
+	done->holders[before].file = file;
+}
+
+static void search_openers(struct search *search, pid_t pid)
+{
+	char path[64];
+	uint32_t seen = 0; /* bit per file */
+	_Static_assert(WORKER_FILES <= 32, "a bit per file");
+	snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
+	DIR *dir = opendir(path);
+	if (!dir)
+		return;
+	for (struct dirent *entry; (entry = readdir(dir));) {
+		uint32_t file =
+			entry->d_name[0] == '.' ? WORKER_FILES : find_file(search, pid, entry->d_name);
+		if (file >= search->job->file_count || seen & 1u << file)
+			continue;
+		seen |= 1u << file;
+		add_opener(search, pid, atoi(entry->d_name), file);
+	}
+	closedir(dir);
+}
+
+static int run_openers(const struct worker_job *job, struct worker_done *done,
+	void (*send_partial)(const struct worker_done *done, void *user), void *user)
+{
+	struct host host = {.root = (char *)""};
+	struct search search = {job, done, &host, send_partial, user};
+	if (job->file_count > WORKER_FILES)
+		return -EINVAL;
+	for_each_process(&search, search_openers);
+	return 0;
+}
+
+/* Who reads this may be the last to let go of the address space, and then frees all of it: not for hpzd's
+ * loop. */
+static int run_tables(const struct worker_job *job, struct worker_done *done)
+{
+	struct host host = {.root = (char *)""};
+	char path[64], line[128];
+	uint64_t kib, start = 0;
+	int r = -ENODATA; /* a zombie has none */
+	snprintf(path, sizeof path, "/proc/%d/status", (int)job->pid);
+	_cleanup_file_ FILE *file = fopen(path, "re");
+	while (file && fgets(line, sizeof line, file)) {
+		if (sscanf(line, "VmPTE: %" SCNu64, &kib) == 1) {
+			done->bytes = kib * 1024;
+			r = 0;
+		}
+	}
+	if (host_get_start_time(&host, job->pid, &start) < 0 || start != job->pid_start)
+		return -ESRCH;
+	return r;
+}
+
 /* ---- the job ---- */
 
 void worker_run_job(const struct worker_job *job, const int fds[WORKER_FDS], struct worker_control *control,
 	struct pressure_rules *rules, struct worker_done *ret_done,
 	void (*send_partial)(const struct worker_done *done, void *user), void *user)
 {
-	*ret_done = (struct worker_done){.id = job->id, .op = job->op, .method = -1, .program = -1};
+	*ret_done = (struct worker_done){.id = job->id, .op = job->op, .method = -1};
 	atomic_store(&control->bytes, 0);
 	atomic_store(&control->job, job->id);
 	begin_batches(control, rules);
@@ -922,6 +1039,15 @@ void worker_run_job(const struct worker_job *job, const int fds[WORKER_FDS], str
 		break;
 	case WORKER_ZERO_FREE:
 		r = run_zero_free(job, fd, control, ret_done);
+		break;
+	case WORKER_OPENERS:
+		r = run_openers(job, ret_done, send_partial, user);
+		break;
+	case WORKER_TABLES:
+		r = run_tables(job, ret_done);
+		break;
+	case WORKER_TRACE:
+		r = run_trace(ret_done);
 		break;
 	}
 	/* What was stored is visible before anybody is told of it. */
@@ -987,7 +1113,7 @@ static int prepare_process(enum worker_role role, int node)
 
 static int send_done(const struct worker_done *done)
 {
-	return frame_send(WORKER_SOCKET_FD, done, sizeof *done, &done->program, done->program >= 0);
+	return frame_send(WORKER_SOCKET_FD, done, sizeof *done, done->sent, done->sent_count);
 }
 
 static void send_partial_done(const struct worker_done *done, void *user)
@@ -1032,7 +1158,8 @@ static int serve(struct worker_control *control, struct pressure_rules *rules)
 		for (size_t i = 0; i < count; i++)
 			close(received[i]);
 		r = send_done(&done);
-		close_fd(done.program);
+		for (size_t i = 0; i < done.sent_count; i++)
+			close_fd(done.sent[i]);
 		if (r < 0) { /* hpzd would wait for ever: our death is an answer, too */
 			log_error("worker: its answer cannot be sent: %s", strerror(-r));
 			return 1;

@@ -19,6 +19,7 @@
 #include "pressure.h"
 #include "proof.h"
 #include "segment.h"
+#include "tracer.h"
 #include "zero.h"
 
 enum worker_role { WORKER_MEMORY, WORKER_HELPER };
@@ -53,6 +54,10 @@ enum worker_op {
 	 * mapping: several at a time on one file, which fallocate's lock of the inode (6.18) does not let.
 	 */
 	WORKER_GROW = 14,
+	/* helper: which processes have descriptors of `files` of `dev`; never waits for any of them */
+	WORKER_OPENERS = 15,
+	WORKER_TABLES = 16, /* helper: page tables of process `pid`, which began at `pid_start` */
+	WORKER_TRACE = 17,  /* helper: load the program that sees ends of address spaces */
 };
 
 /*
@@ -61,6 +66,9 @@ enum worker_op {
  */
 enum worker_fd { WORKER_FD_SEGMENT, WORKER_FD_LOCK, WORKER_FD_DIR, WORKER_FD_PROGRAM, WORKER_FD_NAMES };
 #define WORKER_FDS 5
+
+/* OPENERS: files looked for at once. */
+#define WORKER_FILES 32
 
 struct worker_job {
 	uint64_t id; /* never 0 */
@@ -79,7 +87,11 @@ struct worker_job {
 	uint32_t links;      /* links under hpz-out/<token> to remove; from 0 on the directory goes, too */
 	uint32_t max_links;  /* SHIELD, PROBE: names the file may have; more are somebody else's */
 	uint32_t fds;        /* bit per enum worker_fd that comes along */
-	struct proof_facts facts; /* SHIELD, with a program; LEARN: known already if page_size is set */
+	struct proof_facts facts;     /* SHIELD, with a program; LEARN: known already if page_size is set */
+	uint64_t files[WORKER_FILES]; /* OPENERS: inode numbers */
+	uint32_t file_count;
+	int32_t pid; /* TABLES */
+	uint64_t pid_start;
 	char token[SEGMENT_TOKEN];
 	char name[SEGMENT_NAME_MAX];
 };
@@ -88,8 +100,11 @@ struct worker_holder {
 	int32_t pid;
 	int32_t fd; /* -1: mapping */
 	char comm[16];
+	uint64_t pid_start; /* OPENERS */
+	uint32_t file;      /* OPENERS: which of the job's */
 };
 #define WORKER_HOLDERS_MAX 16
+#define WORKER_SENT_MAX    TRACER_FDS
 
 struct worker_done {
 	uint64_t id;
@@ -100,17 +115,20 @@ struct worker_done {
 	 * a byte that is not zero.
 	 */
 	int32_t error;
-	uint64_t bytes;             /* cleared, read, or allocated by the kernel */
+	uint64_t bytes;             /* cleared, read, or allocated by the kernel; TABLES: of page tables */
 	uint64_t resume;            /* FILL, CLEAR, VERIFY, stopped: where to go on */
 	uint64_t fault;             /* -EFAULT, -EHWPOISON: offset of the page, -EUCLEAN: of the byte */
 	uint64_t allocated, links;  /* SHIELD, PROBE, UNLINK, ORPHAN: of the file */
 	struct proof_verdict proof; /* SHIELD, PROBE, UNLINK, ORPHAN */
 	struct proof_facts facts;   /* LEARN */
-	char why[96];               /* LEARN: why not */
-	int32_t program;            /* LEARN: -1, or a descriptor that comes along */
-	int32_t method;             /* CALIBRATE: row chosen, -1 none */
+	char why[96];               /* LEARN, TRACE: why not */
+	/* Descriptors that come along. LEARN: the program, if it was loaded; TRACE: enum tracer_fd. */
+	int32_t sent[WORKER_SENT_MAX];
+	uint32_t sent_count;
+	uint32_t sees;  /* TRACE: TRACER_SEES_* */
+	int32_t method; /* CALIBRATE: row chosen, -1 none */
 	uint32_t holder_count;
-	uint32_t is_partial; /* HOLDERS: more may follow */
+	uint32_t is_partial; /* HOLDERS, OPENERS: more may follow */
 	struct worker_holder holders[WORKER_HOLDERS_MAX];
 	uint64_t base_ns; /* CALIBRATE: time of a batch of `method` in the long run; 0: not measured */
 	uint64_t batch_ns[ZERO_METHODS_MAX];
