@@ -122,6 +122,24 @@ static int parse_reuse(const struct config_key *key, const char *text, const str
 	return refuse(why, "is none of proven, weak, never");
 }
 
+static int parse_teardown(const struct config_key *key, const char *text, const struct config_pool *pool,
+	void *ret_value, char why[WHY_MAX])
+{
+	static const char *const names[] = {[CONFIG_TEARDOWN_AUTO] = "auto",
+		[CONFIG_TEARDOWN_BPF] = "bpf",
+		[CONFIG_TEARDOWN_PERF] = "perf",
+		[CONFIG_TEARDOWN_PIDFD] = "pidfd",
+		[CONFIG_TEARDOWN_OFF] = "off"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		if (strcmp(text, names[i]) != 0)
+			continue;
+		*(enum config_teardown *)ret_value = (enum config_teardown)i;
+		return 0;
+	}
+	return refuse(why, "is none of auto, bpf, perf, pidfd, off");
+}
+
 static int parse_verify(const struct config_key *key, const char *text, const struct config_pool *pool,
 	void *ret_value, char why[WHY_MAX])
 {
@@ -751,6 +769,8 @@ static const struct config_key config_keys[] = {
 		DEFAULT("/run/hpz"), "directory of the journal; should be on tmpfs"},
 	{"hpzd", "log_level", parse_level, MEMBER(config, log_level), 0, DEFAULT("info"),
 		"error, warning, info or debug"},
+	{"hpzd", "teardown", parse_teardown, MEMBER(config, teardown), 0, DEFAULT("auto"),
+		"how the end of a VM is measured: auto (the best that works here), bpf, perf, pidfd or off"},
 	{"clear", "method", parse_word, MEMBER(config, clear.method), LINE_OF(config, method),
 		DEFAULT("auto"),
 		"how memory is cleared: auto (measured at start), or one of the methods in hpzd.conf(5)"},

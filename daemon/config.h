@@ -42,6 +42,15 @@ enum config_verify {
 	CONFIG_VERIFY_FULL,   /* every byte */
 };
 
+/* How the ends of processes that had memory are looked at. */
+enum config_teardown {
+	CONFIG_TEARDOWN_AUTO, /* the best that works here */
+	CONFIG_TEARDOWN_BPF,
+	CONFIG_TEARDOWN_PERF,
+	CONFIG_TEARDOWN_PIDFD,
+	CONFIG_TEARDOWN_OFF,
+};
+
 /* `2G*8`: bytes and count; count CONFIG_COUNT_REST for `2M*rest`. */
 struct config_stock {
 	uint64_t bytes;
@@ -154,6 +163,7 @@ struct config {
 	uint32_t socket_mode;
 	char run_dir[128];
 	enum log_level log_level;
+	enum config_teardown teardown;
 	struct config_clear clear;
 	struct config_libvirt libvirt;
 	struct config_qemu qemu;

@@ -16,6 +16,13 @@ if [ -x /usr/bin/test_paravirt ]; then
 	sed -n 's/^# /TEST regime /p' /run/regime
 fi
 
+# What this kernel tells of the end of a process: by BPF, and by perf events where tracefs is.
+if [ -x /usr/bin/test_exits ] && [ -z "$(word gigabyte)" ]; then
+	mount -t tracefs trace /sys/kernel/tracing || die "no tracefs"
+	HPZ_TEST_HPZD=/usr/bin/hpzd test_exits >/run/exits 2>&1 || die "exits: $(grep -v ' OK ' /run/exits | tail -n 8)"
+	sed -n 's/^# /TEST /p' /run/exits
+fi
+
 tab=$(printf '\t')
 pages=$(word pages) bpf=$(word bpf) gigabyte=$(word gigabyte) races=$(word races)
 size=4M bytes=4194304 page=2M

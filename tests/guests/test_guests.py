@@ -35,7 +35,7 @@ REGIME = {"name": "tcg rcu=paravirt", "hypervisor": "tcg", "signature": "TCGTCGT
 def boot(kernel, words, memory_mib, limit):
     build = get_build_directory()
     programs = [build / "daemon/hpzd", build / "client/hpzctl", build / "tests/hold", build / "tests/attack",
-                build / "tests/unit/test_paravirt", shutil.which("setpriv")]
+                build / "tests/unit/test_paravirt", build / "tests/unit/test_exits", shutil.which("setpriv")]
     return guest.run_script(SCRIPT, programs, kernel, memory_mib, words, limit)
 
 
@@ -87,6 +87,9 @@ class OtherKernel:
 
     def test_attacks(self):
         text = self.run_guest()
+        # Both tell of a thread's end when it has left its address space.
+        self.assertIn("TEST exits bpf; unknown: when a single thread that exits by itself began to\n", text)
+        self.assertIn("TEST exits perf; unknown: when an end began, TLB flushes, steal time\n", text)
         self.check_regime(text)
         self.assertIn("TEST proof bpf", text)
         self.check_facts(text, "2048")

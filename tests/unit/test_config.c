@@ -68,6 +68,7 @@ static void test_defaults(void **state)
 	assert_string_equal(config.socket_group, "");
 	assert_string_equal(config.run_dir, "/run/hpz");
 	assert_int_equal(config.log_level, LOG_LEVEL_INFO);
+	assert_int_equal(config.teardown, CONFIG_TEARDOWN_AUTO);
 	assert_string_equal(config.clear.method, "auto");
 	assert_int_equal(config.pool_count, 0);
 	assert_int_equal(config.socket_line, 0);
@@ -343,11 +344,12 @@ static void test_everything(void **state)
 static void test_files_of_others(void **state)
 {
 	static const char bom[] =
-		"\xef\xbb\xbf[hpzd]\r\nlog_level = error\r\n\r\n[clear]\r\nmethod = stosb\r\n";
+		"\xef\xbb\xbf[hpzd]\r\nlog_level = error\r\nteardown = perf\r\n[clear]\r\nmethod = stosb\r\n";
 	char line[400];
 
 	read_text(bom, &config);
 	assert_int_equal(config.log_level, LOG_LEVEL_ERROR);
+	assert_int_equal(config.teardown, CONFIG_TEARDOWN_PERF);
 	assert_string_equal(config.clear.method, "stosb");
 	/* The longest line there may be, and the same without its end. */
 	memset(line, '#', sizeof line);
@@ -460,7 +462,7 @@ static const struct {
 	{"[clear]\nlow = 80\n", "1: [clear] `low` is 80 and above `high`, which is 75"},
 	{"[clear]\nkernel_zeroing = yes\n", "2: kernel_zeroing = yes, neither auto nor no"},
 	{"[hpzd]\n= 3\n", "2: unknown key `` in [hpzd], which has socket, socket_group, socket_mode, "
-			  "run_dir, log_level"},
+			  "run_dir, log_level, teardown"},
 	{"[hpzd]\nsocket = /a\nsocket = /a\n", "3: `socket` for the second time, first in line 2"},
 	{POOL "pages = 3\n", "4: `pages` for the second time, first in line 3"},
 	/* [hpzd] and [clear] */
@@ -479,6 +481,7 @@ static const struct {
 	{"[hpzd]\nlog_level = info # loud\n", "2: log_level = info # loud, not one of error, warning, info, "
 					      "debug (a comment behind a value begins "
 					      "with `;`)"},
+	{"[hpzd]\nteardown = ebpf\n", "2: teardown = ebpf, is none of auto, bpf, perf, pidfd, off"},
 	{"[hpzd]\nlog_level = x\n[hpzd]\n", "2: log_level = x, not one of error, warning, info, debug"},
 	{"[clear]\nmethod =\n", "2: method = , is empty"},
 	{"[clear]\nmethod = an_instruction_with_a_very_long_name\n",
