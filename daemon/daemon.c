@@ -477,6 +477,7 @@ static void reload(struct daemon *daemon)
 		r = apply_config(daemon, &next);
 		daemon->config = next;
 		log_set_level(next.log_level);
+		handoff_set_teardown(daemon->handoff, next.teardown);
 		apply_clear(daemon, &next.clear);
 		if (r < 0)
 			log_error("reloaded, but not whole: %s", daemon->error);
@@ -729,6 +730,7 @@ int daemon_run(const char *config_path, const char *program, bool is_simulated)
 	} else {
 		log_info("hpzd %s serves %s", HPZ_VERSION, daemon.config.socket);
 		notify_ready();
+		handoff_set_teardown(daemon.handoff, daemon.config.teardown);
 	}
 	uv_run(&daemon.loop, UV_RUN_DEFAULT);
 	uv_loop_close(&daemon.loop);

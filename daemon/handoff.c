@@ -14,6 +14,7 @@
 #include <sys/syscall.h>
 
 #include "handoff.h"
+#include "handoff_exits.h"
 #include "log.h"
 #include "owner.h"
 
@@ -72,7 +73,8 @@ struct handoff {
 	struct list watches[WATCH_HASH];
 	struct owners owners;
 	unsigned open_leases; /* handoff_lease not yet freed */
-	bool is_closing, is_inotify_closed, are_owners_closed;
+	struct handoff_exits *exits;
+	bool is_closing, is_inotify_closed, are_owners_closed, are_exits_closed;
 	struct prover *prover;
 	struct orphans *orphans;
 	void (*closed)(void *user);
@@ -100,6 +102,13 @@ static void tell_back(const struct handoff *handoff, const struct lease *lease,
 {
 	if (handoff->callbacks.back)
 		handoff->callbacks.back(lease, segment, how, handoff->callbacks.user);
+}
+
+static void on_exit_seen(uint64_t id, const struct lease *lease, const struct exits_seen *seen, void *user)
+{
+	const struct handoff *handoff = user;
+	if (handoff->callbacks.exit)
+		handoff->callbacks.exit(id, lease, seen, handoff->callbacks.user);
 }
 
 /* ---- processes ---- */
@@ -504,6 +513,8 @@ static void on_file_event(struct handoff_lease *hl, uint32_t mask)
 	/* What is closed was opened, also when nobody was watching then. */
 	if (mask & (IN_OPEN | IN_CLOSE_WRITE | IN_CLOSE_NOWRITE))
 		lease_set_opened(hl->handoff->leases, lease);
+	if (mask & IN_OPEN)
+		handoff_exits_search(hl->handoff->exits, lease);
 	if ((mask & (IN_CLOSE_WRITE | IN_CLOSE_NOWRITE)) && ends_when_unused(lease)) {
 		hl->was_unused = false;
 		set_timer(hl, NEXT_UNUSED, 20);
@@ -547,7 +558,7 @@ static void on_owner_gone(struct owner_share *share)
 static void call_if_closed(struct handoff *handoff)
 {
 	if (handoff->is_closing && handoff->open_leases == 0 && handoff->is_inotify_closed &&
-		handoff->are_owners_closed && handoff->closed)
+		handoff->are_owners_closed && handoff->are_exits_closed && handoff->closed)
 		handoff->closed(handoff->closed_user);
 }
 
@@ -565,6 +576,7 @@ static void set_owner(struct handoff_lease *hl, int pidfd)
 {
 	const struct lease *lease = hl->lease;
 	owner_leave(&hl->owner);
+	handoff_exits_set_owner(hl->handoff->exits, lease, pidfd);
 	if (pidfd < 0)
 		return;
 	int r = owner_join(&hl->handoff->owners, lease->pid, lease->pid_start, pidfd, &hl->owner);
@@ -607,6 +619,8 @@ static void close_watch(struct handoff_lease *hl)
 		say_end(hl);
 	remove_watches(hl);
 	owner_leave(&hl->owner);
+	if (hl->lease && !hl->handoff->is_closing)
+		handoff_exits_leave(hl->handoff->exits, hl->lease);
 	if (hl->lease)
 		hl->lease->handoff = NULL;
 	hl->lease = NULL;
@@ -1025,6 +1039,7 @@ void handoff_return(struct handoff *handoff, struct lease *lease, const char *wh
 		tell_returning(handoff, lease);
 		lease_set_state(handoff->leases, lease, HPZ_STATE_RETURNING);
 	}
+	handoff_exits_sample(handoff->exits, lease);
 	lease->bound = NULL;
 	hl->attempts = hl->failures = 0;
 	/* Not from inside the caller: it may still be looking at the lease. */
@@ -1059,6 +1074,16 @@ void handoff_force(struct handoff *handoff, struct lease *lease, const char *why
 		handoff_return(handoff, lease, why);
 	else if (!hl->job)
 		set_timer(hl, NEXT_RETURN, 0);
+}
+
+void handoff_set_teardown(struct handoff *handoff, enum config_teardown mode)
+{
+	handoff_exits_set_mode(handoff->exits, mode);
+}
+
+const struct exits *handoff_get_exits(const struct handoff *handoff)
+{
+	return handoff_exits_get(handoff->exits);
 }
 
 struct orphans *handoff_get_orphans(const struct handoff *handoff)
@@ -1263,6 +1288,8 @@ int handoff_watch(struct handoff *handoff, struct lease *lease, int pidfd)
 		add_watches(lease->handoff);
 		if (was_opened_meanwhile(lease))
 			lease_set_opened(handoff->leases, lease);
+		if (lease->was_opened)
+			handoff_exits_search(handoff->exits, lease);
 	}
 	plan_first_look(lease->handoff);
 	return 0;
@@ -1289,6 +1316,13 @@ static void on_owners_closed(void *user)
 	call_if_closed(handoff);
 }
 
+static void on_exits_closed(void *user)
+{
+	struct handoff *handoff = user;
+	handoff->are_exits_closed = true;
+	call_if_closed(handoff);
+}
+
 int handoff_init(uv_loop_t *loop, struct crew *crew, struct prover *prover, struct lease_table *leases,
 	const struct handoff_callbacks *callbacks, struct handoff **ret_handoff)
 {
@@ -1312,6 +1346,8 @@ int handoff_init(uv_loop_t *loop, struct crew *crew, struct prover *prover, stru
 		return error;
 	}
 	int r = orphan_init(loop, crew, prover, callbacks->changed, callbacks->user, &handoff->orphans);
+	if (r == 0)
+		r = handoff_exits_init(loop, crew, leases, on_exit_seen, handoff, &handoff->exits);
 	if (r < 0) {
 		uv_close((uv_handle_t *)&handoff->inotify, NULL);
 		close_fd(handoff->inotify_fd);
@@ -1334,6 +1370,7 @@ void handoff_close(struct handoff *handoff, void (*closed)(void *user), void *us
 	orphan_close(handoff->orphans);
 	uv_close((uv_handle_t *)&handoff->inotify, on_inotify_closed);
 	owner_close_all(&handoff->owners, on_owners_closed, handoff);
+	handoff_exits_close(handoff->exits, on_exits_closed, handoff);
 }
 
 void handoff_free(struct handoff *handoff)
@@ -1342,5 +1379,6 @@ void handoff_free(struct handoff *handoff)
 		return;
 	close_fd(handoff->inotify_fd);
 	orphan_free(handoff->orphans);
+	handoff_exits_free(handoff->exits);
 	free(handoff);
 }

@@ -9,6 +9,7 @@
 #define HPZ_HANDOFF_H
 
 #include "crew.h"
+#include "exits.h"
 #include "orphan.h"
 
 struct handoff;
@@ -33,6 +34,11 @@ struct handoff_callbacks {
 		void *user);
 	/* All are, and the lease is forgotten next. `lives_on`: its owner process does. */
 	void (*over)(const struct lease *lease, bool lives_on, void *user);
+	/*
+	 * A process that had this lease has ended and its address space is gone. Before the lease returns,
+	 * meanwhile, or when it is forgotten already (NULL). Several times for a path lease that several had.
+	 */
+	void (*exit)(uint64_t id, const struct lease *lease, const struct exits_seen *seen, void *user);
 	void *user;
 };
 
@@ -87,6 +93,10 @@ void handoff_return(struct handoff *handoff, struct lease *lease, const char *wh
  * becomes an orphan. The holder goes on with what it has.
  */
 void handoff_force(struct handoff *handoff, struct lease *lease, const char *why);
+
+/* How the ends of processes that have leases are looked at from now on; not before READY. */
+void handoff_set_teardown(struct handoff *handoff, enum config_teardown mode);
+const struct exits *handoff_get_exits(const struct handoff *handoff);
 
 struct orphans *handoff_get_orphans(const struct handoff *handoff);
 
