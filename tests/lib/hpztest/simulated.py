@@ -11,13 +11,14 @@ from hpztest.service import Service
 
 
 class SimulatedTest(unittest.TestCase):
+    HPZD = ""  # more of that section
     POOL = "pages = 1T\nstock = 104M*rest"
 
     def setUp(self):
         self.directory = Path(tempfile.mkdtemp(prefix="hpz-simulated-"))
         self.addCleanup(shutil.rmtree, self.directory)
         self.service = Service(self.directory)
-        self.service.config.write_text(f"[hpzd]\nrun_dir = {self.directory}\nsocket = {self.service.socket}\n[pool big]\n"
+        self.service.config.write_text(f"[hpzd]\nrun_dir = {self.directory}\nsocket = {self.service.socket}\n{self.HPZD}\n[pool big]\n"
                                        f"page_size = 2M\n{self.POOL}\n", encoding="utf-8")
         self.addCleanup(self._unmount)
         self.addCleanup(self.end)
