@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* bench.c - hpzctl bench: which benchmark, and figures of rounds. */
+/* bench.c - hpzctl bench: which benchmark. */
 #include "bench.h"
 
 static const struct {
@@ -16,22 +16,14 @@ static const struct {
 	{"vm", bench_vm},
 };
 
-static int bench_compare(const void *a, const void *b)
+static int bench_fail_name(const struct hpzctl *ctl, const char *name)
 {
-	double x = *(const double *)a, y = *(const double *)b;
+	char names[256] = "";
 
-	return (x > y) - (x < y);
-}
-
-double bench_get_median(double *figures, size_t count)
-{
-	qsort(figures, count, sizeof(*figures), bench_compare);
-	return count % 2 ? figures[count / 2] : (figures[count / 2 - 1] + figures[count / 2]) / 2;
-}
-
-double bench_get_spread(const double *sorted, size_t count)
-{
-	return (sorted[count * 3 / 4] - sorted[count / 4]) / sorted[count / 2];
+	for (size_t i = 0, used = 0; i < ARRAY_SIZE(benchmarks) && used < sizeof(names); i++)
+		used += (size_t)snprintf(
+			names + used, sizeof(names) - used, "%s%s", i ? ", " : "", benchmarks[i].name);
+	return hpzctl_fail_usage(ctl, "there is no benchmark '%s', only: %s", name, names);
 }
 
 int cmd_bench(struct hpzctl *ctl, int argc, char **argv)
@@ -44,8 +36,6 @@ int cmd_bench(struct hpzctl *ctl, int argc, char **argv)
 	if (argc > 0 && argv[0][0] == '-')
 		return bench_proof(ctl, argc, argv);
 	if (argc > 0)
-		return hpzctl_fail_usage(ctl,
-			"there is no benchmark '%s', only: all, alloc, clear, lease, mlock, proof, recycle, vm",
-			argv[0]);
+		return bench_fail_name(ctl, argv[0]);
 	return hpzctl_fail_usage(ctl, "which? As in: hpzctl bench proof");
 }

@@ -1,20 +1,16 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* bench.h - what the benchmarks of hpzctl share. They measure parts of hpzd by themselves; recycle and vm
- * need one that runs, lease starts its own. */
+/* bench.h - what the benchmarks of hpzctl share. They measure parts of hpzd by themselves, or start one of
+ * their own; recycle and vm need one that runs. */
 #ifndef HPZ_BENCH_H
 #define HPZ_BENCH_H
 
+#include "bench_figures.h"
 #include "hpzctl.h"
 
 #define BENCH_ROUNDS_MAX 1000
 /* A figure of fewer rounds, or of rounds that spread further, is not worth its name: exit status 75. */
 #define BENCH_ROUNDS_MIN 5
 #define BENCH_SPREAD_MAX 0.2
-
-/* Sorted in place; the median, and how far the middle half of the rounds spreads around it, as a part of it.
- */
-double bench_get_median(double *figures, size_t count);
-double bench_get_spread(const double *sorted, size_t count);
 
 int bench_all(struct hpzctl *ctl, int argc, char **argv);
 int bench_alloc(struct hpzctl *ctl, int argc, char **argv);
