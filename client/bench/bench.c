@@ -13,6 +13,7 @@ static const struct {
 	{"mlock", bench_mlock},
 	{"proof", bench_proof},
 	{"recycle", bench_recycle},
+	{"teardown", bench_teardown},
 	{"vm", bench_vm},
 };
 

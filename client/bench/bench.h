@@ -19,6 +19,7 @@ int bench_lease(struct hpzctl *ctl, int argc, char **argv);
 int bench_mlock(struct hpzctl *ctl, int argc, char **argv);
 int bench_recycle(struct hpzctl *ctl, int argc, char **argv);
 int bench_proof(struct hpzctl *ctl, int argc, char **argv);
+int bench_teardown(struct hpzctl *ctl, int argc, char **argv);
 int bench_vm(struct hpzctl *ctl, int argc, char **argv);
 
 #endif

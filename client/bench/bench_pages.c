@@ -57,8 +57,7 @@ static int bench_pages_fail(const struct bench_pages *pages, const char *what, i
 	return error;
 }
 
-/* What the machine has for programs, in bytes; 0: not known. */
-static uint64_t bench_get_available(const struct host *host)
+uint64_t bench_get_available(const struct host *host)
 {
 	char path[4096], line[128];
 	uint64_t kib = 0;

@@ -32,6 +32,9 @@ int bench_pages_take(const struct host *host, int32_t node, uint64_t page_size, 
 /* Gives them back; a zeroed struct is nothing to give. */
 void bench_pages_give(struct bench_pages *pages);
 
+/* What the machine has for programs, in bytes; 0: not known. */
+uint64_t bench_get_available(const struct host *host);
+
 /* From now on the signals that would end us only set a flag. */
 void bench_catch_signals(void);
 /* The number of the signal that came; 0: none. */

@@ -16,6 +16,11 @@ from hpztest.service import get_build_directory  # noqa: E402
 SCRIPT = r"""
 say() { echo "TEST $*"; }
 expect() { case $2 in *"$1"*) ;; *) say "FAILED: wanted $1 in: $2"; tail -n 30 /run/log; poweroff -f;; esac; }
+say the end of processes with such pages
+ends=$(hpzctl bench teardown --size 2M --rounds 1 --repeats 1 --memory 1G --hpzd "$(command -v hpzd)" --json 2>/run/ends)
+expect "status 75" "status $? $(cat /run/ends)"
+expect "rows 9" "rows $(echo "$ends" | grep -o '"backing":"1G","table_bytes":[1-9]' | wc -l) $ends $(cat /run/ends)"
+expect '"missing":[]' "$ends"
 mkdir /run/1G
 mount -t hugetlbfs -o pagesize=1G,mode=0711 huge /run/1G || say "FAILED: no pages of 1 GiB"
 mkdir /run/2M

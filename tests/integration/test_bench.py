@@ -155,6 +155,16 @@ class OwnDaemons(HpzTest):
             wait_until("its hpzd's have ended", lambda: not self.find_daemons())
 
 
+    def run_once(self, *arguments):
+        """One round, which counts for nothing."""
+        done = hpzctl("bench", *arguments, "--rounds", 1, "--json", check=False, timeout=300)
+        self.assertEqual(done.returncode, LATER, done.stderr)
+        self.assertIn("--rounds 5 at least", done.stderr)
+        got = json.loads(done.stdout)
+        self.assertEqual((got["rounds"], got["complete"]), (1, False))
+        return got
+
+
 class BenchLease(OwnDaemons):
     def test_json(self):
         done = hpzctl("bench", "lease", "--rounds", 1, "--json", check=False, timeout=300)
@@ -273,6 +283,78 @@ class BenchAlloc(OwnDaemons):
 
     def test_signal(self):
         self.check_signals("alloc", (signal.SIGTERM, signal.SIGINT), "--pages", "48", "--rounds", "100")
+
+
+class BenchTeardown(OwnDaemons):
+    ROW_KEYS = {"case", "backing", "table_bytes", "mean_s", "stddev_s", "runs", "median_s", "spread", "exit_mmap_s", "cycle_s", "method",
+                "end", "page_size", "sharers", "mapped", "touched"}
+
+    def test_json(self):
+        got = self.run_once("teardown", "--size", "2M", "--repeats", 1)
+        self.assertEqual(set(got), {"schema", "regime", "rows", "missing", "pairs", "size", "rounds", "exit_mmap_why", "complete"})
+        self.assertEqual((got["schema"], got["size"]), ("hpz-bench-teardown-1", 2 << 20))
+        self.assertEqual(set(got["regime"]), {"name", "facts"})
+        self.assertNotEqual(got["regime"]["facts"], [])
+        # Each case on each memory, once: a row, or why there is none.
+        methods, ends = ("puds", "middle", "whole"), ("exit", "munmap", "kill")
+        backings = "4K", "THP", "2M", "1G", "2M-shared-1", "2M-shared-2", "2M-shared-8"
+        wanted = [(f"{method}/{end}", backing) for method in methods for end in ends for backing in backings]
+        wanted += [(f"whole/{end}", "2M-hpz") for end in ends]
+        self.assertEqual(sorted((row["case"], row["backing"]) for row in got["rows"] + got["missing"]), sorted(wanted))
+        self.assertTrue(all(missing["why"] for missing in got["missing"]))
+        self.check_missing(got["missing"])
+        rows = {(row["case"], row["backing"]): row for row in got["rows"]}
+        for row in got["rows"]:
+            self.check_row(row, got)
+        for pair in got["pairs"]:
+            self.assertEqual((pair["kernel_s"], pair["hpz_s"]),
+                             (rows[pair["case"], "2M"]["median_s"], rows[pair["case"], "2M-hpz"]["median_s"]))
+            self.assertAlmostEqual(pair["ratio"] * pair["hpz_s"], pair["kernel_s"], delta=pair["hpz_s"] / 500)
+        # Each small page of its own has a table or two more than one page has.
+        many, one = rows["puds/exit", "4K"], rows["middle/exit", "4K"]
+        self.assertGreaterEqual(many["table_bytes"] - one["table_bytes"], 2 * 4096 * (many["touched"] - 2))
+
+    def check_missing(self, missing):
+        """What there is everywhere is missing nowhere."""
+        self.assertLessEqual({entry["backing"] for entry in missing}, {"1G", "THP", "2M-shared-2", "2M-shared-8"})
+        free = Path("/sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages")
+        if not free.exists() or int(free.read_text()) == 0:
+            self.assertEqual(len([entry for entry in missing if entry["backing"] == "1G"]), 9)
+
+    def check_row(self, row, got):
+        self.assertEqual(set(row), self.ROW_KEYS)
+        self.assertEqual(row["case"], f"{row['method']}/{row['end']}")
+        self.assertEqual((row["runs"], row["stddev_s"]), (1, None), row)
+        for key in "table_bytes", "mean_s", "median_s", "cycle_s":
+            self.assertGreater(row[key], 0, row)
+        if row["end"] == "munmap" or got["exit_mmap_why"]:
+            self.assertIsNone(row["exit_mmap_s"], row)
+        elif row["exit_mmap_s"] is not None:
+            # A part of what the parent sees, on the same clock.
+            self.assertLess(row["exit_mmap_s"], row["mean_s"], row)
+
+    def test_one_row(self):
+        done = hpzctl("bench", "teardown", "--size", "2M", "--rounds", 5, "--repeats", 3, "--case", "whole", "--memory", "2M-hpz", "--json",
+                      check=False)
+        self.assertIn(done.returncode, (0, LATER), done.stderr)
+        got = json.loads(done.stdout)
+        self.assertEqual([(row["end"], row["backing"]) for row in got["rows"]],
+                         [(end, "2M-hpz") for end in ("exit", "munmap", "kill")])
+        self.assertEqual((got["pairs"], got["missing"], got["rounds"]), ([], [], 5))
+        self.assertEqual(got["complete"], done.returncode == 0)
+        for row in got["rows"]:
+            self.assertIn(row["runs"], (5, 15))
+            self.assertGreater(row["stddev_s"], 0)
+
+    def test_words(self):
+        for arguments in (["--rounds", "0"], ["--rounds", "1001"], ["--size", "x"], ["--case", "x"], ["--memory", "3M"], ["what"]):
+            self.assertEqual(hpzctl("bench", "teardown", *arguments, check=False).returncode, 2, arguments)
+        done = hpzctl("bench", "teardown", "--size", "900000G", check=False)
+        self.assertEqual(done.returncode, LATER, done.stderr)
+        self.check_program("teardown", "--size", "2M")
+
+    def test_signal(self):
+        self.check_signals("teardown", (signal.SIGTERM, signal.SIGINT), "--size", "4M", "--rounds", "900")
 
 
 class BenchVm(HpzTest):
