@@ -15,6 +15,7 @@ static const struct {
 	{"recycle", bench_recycle},
 	{"teardown", bench_teardown},
 	{"vm", bench_vm},
+	{"write-seq", bench_write_seq},
 };
 
 static int bench_fail_name(const struct hpzctl *ctl, const char *name)

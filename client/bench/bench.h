@@ -21,5 +21,6 @@ int bench_recycle(struct hpzctl *ctl, int argc, char **argv);
 int bench_proof(struct hpzctl *ctl, int argc, char **argv);
 int bench_teardown(struct hpzctl *ctl, int argc, char **argv);
 int bench_vm(struct hpzctl *ctl, int argc, char **argv);
+int bench_write_seq(struct hpzctl *ctl, int argc, char **argv);
 
 #endif

@@ -357,6 +357,40 @@ class BenchTeardown(OwnDaemons):
         self.check_signals("teardown", (signal.SIGTERM, signal.SIGINT), "--size", "4M", "--rounds", "900")
 
 
+class BenchWriteSeq(OwnDaemons):
+    def test_json(self):
+        got = self.run_once("write-seq", "--size", "15M", "--tasks", 3)
+        self.assertEqual(set(got), {"schema", "tasks", "cpus", "bytes", "page_size", "kernel", "hpz", "change_pct", "change_pct_low",
+                                    "change_pct_high", "background_s", "rounds", "spread", "complete"})
+        # Whole pages, as many for each.
+        self.assertEqual((got["schema"], got["tasks"], got["bytes"], got["page_size"]), ("hpz-bench-write-seq-1", 3, 12 << 20, 2 << 20))
+        figures = [f"{name}_s" for name in ("stime", "utime", "wall")]
+        for side in "kernel", "hpz":
+            self.assertLessEqual(set(figures), set(got[side]))
+            self.assertGreater(got[side]["wall_s"], 0)
+        for key in figures:
+            kernel, hpz = got["kernel"][key], got["hpz"][key]
+            if got["change_pct"][key] is None:
+                self.assertEqual(kernel, 0, key)
+            else:
+                self.assertAlmostEqual(got["change_pct"][key], (hpz - kernel) / kernel * 100, delta=abs(got["change_pct"][key]) / 20 + 1)
+
+    def test_table(self):
+        done = hpzctl("bench", "write-seq", "--size", "4M", "--tasks", 1, "--rounds", 1, check=False)
+        self.assertEqual(done.returncode, LATER, done.stderr)
+        for word in "1 task write", "TIME", "stime", "utime", "wall", "in the background":
+            self.assertIn(word, done.stdout)
+
+    def test_words(self):
+        for arguments in (["--rounds", "0"], ["--rounds", "1001"], ["--tasks", "257"], ["--size", "x"], ["what"]):
+            self.assertEqual(hpzctl("bench", "write-seq", *arguments, check=False).returncode, 2, arguments)
+        done = hpzctl("bench", "write-seq", "--size", "900000G", check=False)
+        self.assertEqual(done.returncode, LATER, done.stderr)
+
+    def test_signal(self):
+        self.check_signals("write-seq", (signal.SIGTERM, signal.SIGINT), "--size", "8M", "--rounds", "900")
+
+
 class BenchVm(HpzTest):
     """Real QEMUs with hardly any memory: how they are counted, not how soon they are there."""
 
