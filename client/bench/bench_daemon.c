@@ -116,7 +116,8 @@ static int bench_daemon_write_config(const struct bench_daemon_wish *wish, const
 	_cleanup_file_ FILE *file = fopen(path, "we");
 	if (!file)
 		return bench_daemon_fail(path, -errno);
-	fprintf(file, "[hpzd]\nrun_dir = %s\nsocket = %s/socket\n", directory, directory);
+	fprintf(file, "[hpzd]\nrun_dir = %s\nsocket = %s/socket\n%s", directory, directory,
+		wish->keys ? wish->keys : "");
 	if (wish->cpu >= 0)
 		fprintf(file, "[clear]\ncpus = %d\n", wish->cpu);
 	fprintf(file,

@@ -27,6 +27,7 @@ struct bench_daemon_wish {
 	bool is_real;       /* on memory, which somebody has made free before */
 	uint64_t page_size; /* 0: 2M */
 	int32_t node;       /* of the pool of a real one */
+	const char *keys;   /* more lines of [hpzd], each with its end; NULL: none */
 };
 
 /*

@@ -512,15 +512,20 @@ static int bench_teardown_run_all(struct hpzctl *ctl, struct bench_teardown *ben
 int bench_teardown(struct hpzctl *ctl, int argc, char **argv)
 {
 	static struct bench_teardown bench;
+	const char *source = NULL;
 	const struct options_row rows[] = {
 		{"size", OPTIONS_SIZE, &bench.size_asked, "SIZE",
-			"memory of a case (default: 1G, or an eighth of what there is)"},
-		{"rounds", OPTIONS_COUNT, &bench.rounds_asked, "N", "how many count (default: 7)"},
+			"memory of a case (default: 1G, or an eighth of what there is; of the statistics "
+			"64M)"},
+		{"rounds", OPTIONS_COUNT, &bench.rounds_asked, "N",
+			"how many count (default: 7; of the statistics 20)"},
 		{"repeats", OPTIONS_COUNT, &bench.repeats, "N",
 			"how often short rows run in a round (default: 5)"},
 		{"case", OPTIONS_TEXT, &bench.only_case, "NAME", "only this: puds, middle or whole"},
 		{"memory", OPTIONS_TEXT, &bench.only_memory, "NAME",
 			"only this, as 4K, THP, 2M-shared-2 or 2M-hpz"},
+		{"statistics", OPTIONS_TEXT, &source, "SOURCE",
+			"instead, what hpzd's own statistics of it cost: bpf, perf or pidfd, against off"},
 		{"hpzd", OPTIONS_TEXT, &bench.program, "FILE",
 			"the hpzd to lease from (default: the installed one)"},
 	};
@@ -535,6 +540,11 @@ int bench_teardown(struct hpzctl *ctl, int argc, char **argv)
 		return status;
 	if (bench.rounds_asked > BENCH_ROUNDS_MAX || bench.repeats > BENCH_ROUNDS_MAX)
 		return hpzctl_fail_usage(ctl, "--rounds and --repeats are at most %d", BENCH_ROUNDS_MAX);
+	if (source) {
+		const struct bench_statistics_wish wish = {
+			source, bench.program, bench.size_asked, bench.rounds_asked};
+		return bench_statistics(ctl, &wish);
+	}
 	bench.rounds_asked = bench.rounds_asked ? bench.rounds_asked : BENCH_TEARDOWN_ROUNDS;
 	return bench_teardown_run_all(ctl, &bench);
 }

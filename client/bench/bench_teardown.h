@@ -48,6 +48,14 @@ struct paravirt;
 
 void bench_regime_print(struct output_json *json, const struct paravirt *regime);
 
+/* What watching costs, by `source`, which is hpzd's key `teardown`; size 0, rounds 0: as many as there should
+ * be. Returns the exit status. */
+struct bench_statistics_wish {
+	const char *source, *program;
+	uint64_t size, rounds;
+};
+int bench_statistics(const struct hpzctl *ctl, const struct bench_statistics_wish *wish);
+
 const char *bench_end_get_name(enum bench_end end);
 const char *bench_method_get_name(enum bench_method method);
 

@@ -347,7 +347,7 @@ class BenchTeardown(OwnDaemons):
             self.assertGreater(row["stddev_s"], 0)
 
     def test_words(self):
-        for arguments in (["--rounds", "0"], ["--rounds", "1001"], ["--size", "x"], ["--case", "x"], ["--memory", "3M"], ["what"]):
+        for arguments in (["--rounds", "0"], ["--rounds", "1001"], ["--size", "x"], ["--statistics"], ["--statistics", "x"], ["--case", "x"], ["--memory", "3M"], ["what"]):
             self.assertEqual(hpzctl("bench", "teardown", *arguments, check=False).returncode, 2, arguments)
         done = hpzctl("bench", "teardown", "--size", "900000G", check=False)
         self.assertEqual(done.returncode, LATER, done.stderr)
