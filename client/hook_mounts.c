@@ -78,7 +78,10 @@ static int hook_mounts_try(const struct mounts_wanted *wanted, const struct hook
 	if (!wanted->source && (st.st_dev != wanted->dev || st.st_ino != wanted->ino))
 		return 0;
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	return umount2(path, MNT_DETACH) < 0 ? -errno : 1;
+	if (umount2(path, MNT_DETACH) == 0)
+		return 1;
+	/* It went by itself, with the name it was mounted over. */
+	return errno == EINVAL ? 0 : -errno;
 }
 
 /* The first of them in the list. 1, 0: there is none, or negative errno. */
