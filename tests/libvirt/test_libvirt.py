@@ -14,7 +14,7 @@ from hpztest.case import PageEater, main  # noqa: E402
 from hpztest.client import Hold, get_leases, get_pool, get_status, hpzctl, hpzctl_json, wait_until  # noqa: E402
 from hpztest.guest import has_balloon  # noqa: E402
 from hpztest.service import get_build_directory  # noqa: E402
-from hpztest.virt import USER_ID, LibvirtTest, Memory, VirtError, get_libvirtd, get_mapped  # noqa: E402
+from hpztest.virt import USER, USER_ID, LibvirtTest, Memory, VirtError, get_libvirtd, get_mapped  # noqa: E402
 
 MIB = host.MIB
 SMALL_MIB = 16  # a domain that is never let run
@@ -460,12 +460,10 @@ class Kernel(VirtTest):
 
 
 class Owners(VirtTest):
-    """What qemu.conf says of who QEMU runs as, and of owners."""
+    """What a domain's label says of who QEMU runs as, and of owners."""
 
-    def check(self, name, uid, **qemu):
-        self.libvirtd = get_libvirtd(name, qemu=qemu)
-        self.addCleanup(self.libvirtd.remove_domains)
-        domain = self.define(name)
+    def check_label(self, label, relabel, uid):
+        domain = self.define("label", seclabel=f"<seclabel type='static' model='dac' relabel='{relabel}'><label>{label}</label></seclabel>")
         domain.start("--paused")
         self.check_pooled(domain)
         self.assertEqual(os.stat(f"/proc/{domain.get_pid()}").st_uid, uid)
@@ -473,11 +471,11 @@ class Owners(VirtTest):
         self.check_as_before()
 
     def test_root(self):
-        self.check("root", 0, user='"root"', group='"root"')
+        self.check_label("+0:+0", "yes", 0)
 
     def test_unchanged(self):
-        """libvirt changes no owner: the domain's label says who QEMU is."""
-        self.check("unchanged", USER_ID, dynamic_ownership="0")
+        """libvirt changes no owner, as with dynamic_ownership = 0; by name, too."""
+        self.check_label(f"{USER}:{USER}", "no", USER_ID)
 
 
 if __name__ == "__main__":

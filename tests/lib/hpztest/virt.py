@@ -242,12 +242,13 @@ class Domain:
     be plugged. It listens at an address in each cell (SLOT)."""
 
     def __init__(self, libvirtd, name, memory_mib=128, cells=(), words="", backing="file", metadata="", emulator=EMULATOR,
-                 devices="", dimms=(), has_slots=False, uuid=None):
+                 devices="", dimms=(), has_slots=False, uuid=None, seclabel=""):
         self.libvirtd, self.name = libvirtd, name
         self.uuid = uuid or str(uuids.uuid4())
         self.cells = tuple(cells) or (memory_mib,)
         self.is_cells = bool(cells)
         self.words, self.backing, self.metadata, self.emulator = words, backing, metadata, emulator
+        self.seclabel = seclabel
         self.devices, self.dimms, self.has_slots = devices, dimms, has_slots or bool(dimms)
         self.console = libvirtd.directory / "guest" / f"{self.uuid}.console"
 
@@ -319,6 +320,7 @@ class Domain:
     <memballoon model='{"virtio" if "hpz.balloon" in self.words else "none"}'/>
     {dimms}{self.devices}
   </devices>
+  {self.seclabel}
 </domain>"""
 
     # ---- life ----
@@ -419,8 +421,6 @@ def get_libvirtd(name="main", mount=None, qemu=None):
     if name not in _libvirtds:
         directory = Path(os.environ["HPZ_RUN_DIR"], "virt")
         libvirtd = Libvirtd(directory, name, mount or os.environ["HPZ_MOUNT_2M"], _get_hook(directory / name / "hook.log"), qemu)
-        for other in _libvirtds.values():  # what one has found out of QEMU takes each of them seconds
-            shutil.copytree(other.directory / "cache", libvirtd.directory / "cache", dirs_exist_ok=True)
         unittest.addModuleCleanup(libvirtd.end)
         _libvirtds[name] = libvirtd.start()
     return _libvirtds[name]
