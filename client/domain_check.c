@@ -6,16 +6,15 @@
 #include "domain.h"
 
 #include <inttypes.h>
-#include <linux/magic.h>
 #include <stdarg.h>
-#include <sys/vfs.h>
 
+#include "domain_host.h"
 #include "hook_settings.h"
 #include "output.h"
 #include "size.h"
 #include "virt.h"
 
-#define DOMAIN_CHECK_NOTES 8
+#define DOMAIN_CHECK_NOTES 24
 
 enum domain_severity {
 	DOMAIN_NOTE,    /* it gets its memory, but somebody may want to know */
@@ -31,6 +30,7 @@ struct domain_verdict {
 	struct domain domain;
 	struct domain_plan plan;
 	struct hook_settings settings;
+	struct domain_host host;
 	size_t note_count, problem_count;
 	struct domain_note notes[DOMAIN_CHECK_NOTES];
 	bool is_wrapped; /* its emulator is ours */
@@ -83,46 +83,19 @@ static void domain_check_domain(struct domain_verdict *verdict)
 
 /* ---- the host ---- */
 
-static bool domain_check_has_hook(void)
-{
-	return access(HPZ_HOOK_PATH, X_OK) == 0;
-}
-
-/* Where libvirt makes its directories, as far as it is there: they come with the first domain. */
-static bool domain_check_is_huge(const char *path)
-{
-	char parent[HOOK_PATH_MAX];
-	struct statfs fs;
-
-	snprintf(parent, sizeof(parent), "%s", path);
-	while (statfs(parent, &fs) < 0) {
-		char *slash = strrchr(parent, '/');
-		if (errno != ENOENT || !slash || slash == parent)
-			return false;
-		*slash = '\0';
-	}
-	return fs.f_type == HUGETLBFS_MAGIC;
-}
-
 static void domain_check_host(struct domain_verdict *verdict)
 {
-	const struct hook_settings *settings = &verdict->settings;
+	char text[DOMAIN_HOST_TEXT_MAX];
+	bool is_problem;
+	size_t at = 0;
 
-	if (*settings->mistake)
+	if (*verdict->settings.mistake)
 		domain_check_note(verdict, DOMAIN_NOTE,
-			"hpzd.conf cannot be read, the hook takes its defaults: %s", settings->mistake);
-	if (verdict->is_wrapped)
-		return;
-	if (!settings->is_enabled)
-		domain_check_note(verdict, DOMAIN_PROBLEM, "[libvirt] of hpzd.conf says enabled = no");
-	if (*HPZ_HOOK_PATH && !domain_check_has_hook())
-		domain_check_note(verdict, DOMAIN_PROBLEM, "libvirt has no hook %s", HPZ_HOOK_PATH);
-	if (!domain_check_is_huge(settings->backing_dir))
-		domain_check_note(verdict, DOMAIN_NOTE,
-			"%s is not on hugetlbfs: with memory_backing_dir of qemu.conf on a pool's mount the "
-			"files "
-			"are links, see hpz-libvirt(7)",
-			settings->backing_dir);
+			"hpzd.conf cannot be read, the hook takes its defaults: %s",
+			verdict->settings.mistake);
+	while (domain_host_next(&verdict->host, &verdict->settings, &verdict->domain, verdict->is_wrapped,
+		&at, &is_problem, text))
+		domain_check_note(verdict, is_problem ? DOMAIN_PROBLEM : DOMAIN_NOTE, "%s", text);
 }
 
 /* ---- hpzd ---- */
@@ -272,7 +245,8 @@ static int domain_check_read_file(const char *path, struct domain *ret_domain)
 }
 
 /* As it will be at its next start. */
-static int domain_check_read_known(const char *uri, const char *name, struct domain *ret_domain)
+static int domain_check_read_known(
+	const char *uri, const char *name, struct domain *ret_domain, unsigned long *ret_version)
 {
 	_cleanup_connection_ virConnectPtr connection = NULL;
 	_cleanup_domain_ virDomainPtr domain = NULL;
@@ -280,6 +254,8 @@ static int domain_check_read_known(const char *uri, const char *name, struct dom
 	int status = domain_connect(uri, true, &connection);
 	if (!status)
 		status = domain_find(connection, name, &domain);
+	if (!status && virConnectGetLibVersion(connection, ret_version) < 0)
+		*ret_version = 0;
 	return status ? status : domain_read(domain, VIR_DOMAIN_XML_INACTIVE, NULL, ret_domain);
 }
 
@@ -287,6 +263,7 @@ int domain_check(struct hpzctl *ctl, int argc, char **argv)
 {
 	_cleanup_free_ struct domain_verdict *verdict = calloc(1, sizeof(*verdict));
 	const char *uri = NULL, *path = NULL, *name = NULL;
+	unsigned long version = 0;
 	const struct options_row rows[] = {
 		DOMAIN_CONNECT_ROW(&uri),
 		{"xml", OPTIONS_TEXT, &path, "FILE",
@@ -306,12 +283,14 @@ int domain_check(struct hpzctl *ctl, int argc, char **argv)
 		return HPZCTL_FAILED;
 	}
 	status = path ? domain_check_read_file(path, &verdict->domain)
-		      : domain_check_read_known(uri, name, &verdict->domain);
+		      : domain_check_read_known(uri, name, &verdict->domain, &version);
 	if (status)
 		return status;
 	domain_xml_plan(&verdict->domain, &verdict->plan);
 	verdict->is_wrapped = domain_check_is_wrapped(&verdict->domain);
 	hook_settings_read(NULL, &verdict->settings);
+	domain_host_read("", HPZ_HOOK_PATH, &verdict->settings, &verdict->host);
+	verdict->host.version = version;
 	domain_check_domain(verdict);
 	domain_check_host(verdict);
 	if (!*verdict->plan.why)

@@ -5,38 +5,49 @@
 #include "config.h"
 
 #define HOOK_QEMU_CONF "/etc/libvirt/qemu.conf"
-/* Without a memory_backing_dir libvirt has a directory for each domain right below this. */
-#define HOOK_DEFAULT_BACKING_DIR "/var/lib/libvirt/qemu/ram"
 
-/* The value of `memory_backing_dir = "PATH"` in one line; false when it is another line. */
-static bool hook_settings_take_line(const char *line, char *ret_path, size_t capacity)
+/* The value of `KEY = "TEXT"` or `KEY = NUMBER` in one line; false when it is another line. */
+static bool hook_settings_take_line(
+	const char *line, const char *key, bool is_path, char *ret_value, size_t capacity)
 {
-	static const char key[] = "memory_backing_dir";
-
 	line += strspn(line, " \t");
-	if (strncmp(line, key, sizeof(key) - 1) != 0)
+	if (strncmp(line, key, strlen(key)) != 0)
 		return false;
-	line += sizeof(key) - 1;
+	line += strlen(key);
 	line += strspn(line, " \t");
 	if (*line++ != '=')
 		return false;
 	line += strspn(line, " \t");
-	const char *end = *line == '"' || *line == '\'' ? strchr(line + 1, *line) : NULL;
-	size_t length = end ? (size_t)(end - line - 1) : 0;
-	if (length == 0 || line[1] != '/' || length >= capacity)
+	bool is_quoted = *line == '"' || *line == '\'';
+	const char *end = is_quoted ? strchr(line + 1, *line) : line + strcspn(line, " \t\n#");
+	line += is_quoted;
+	size_t length = end ? (size_t)(end - line) : 0;
+	if (length == 0 || length >= capacity || (is_path && (!is_quoted || *line != '/')))
 		return false;
-	snprintf(ret_path, capacity, "%.*s", (int)length, line + 1);
+	snprintf(ret_value, capacity, "%.*s", (int)length, line);
 	return true;
 }
 
-void hook_settings_find_backing_dir(FILE *qemu_conf, char *ret_path, size_t capacity)
+/* The last one counts. */
+static void hook_settings_find(
+	FILE *qemu_conf, const char *key, bool is_path, char *ret_value, size_t capacity)
 {
 	_cleanup_free_ char *line = NULL;
 	size_t line_capacity = 0;
 
-	*ret_path = '\0';
+	*ret_value = '\0';
 	while (getline(&line, &line_capacity, qemu_conf) > 0)
-		hook_settings_take_line(line, ret_path, capacity);
+		hook_settings_take_line(line, key, is_path, ret_value, capacity);
+}
+
+void hook_settings_find_value(FILE *qemu_conf, const char *key, char *ret_value, size_t capacity)
+{
+	hook_settings_find(qemu_conf, key, false, ret_value, capacity);
+}
+
+void hook_settings_find_backing_dir(FILE *qemu_conf, char *ret_path, size_t capacity)
+{
+	hook_settings_find(qemu_conf, "memory_backing_dir", true, ret_path, capacity);
 }
 
 static void hook_settings_find_directory(const struct config_libvirt *libvirt, struct hook_settings *settings)

@@ -11,6 +11,9 @@
 #define HOOK_PATH_MAX  256
 #define HOOK_POOLS_MAX 64
 
+/* Without a memory_backing_dir libvirt has a directory for each domain right below this. */
+#define HOOK_DEFAULT_BACKING_DIR "/var/lib/libvirt/qemu/ram"
+
 struct hook_pool {
 	char mount[HOOK_PATH_MAX];
 	uint64_t page_size;
@@ -40,6 +43,8 @@ void hook_settings_read(const char *config_path, struct hook_settings *ret_setti
 /* Whether hpzd has pages of that size. */
 bool hook_settings_has_pool(const struct hook_settings *settings, uint64_t page_size);
 
+/* What a key of the text of a qemu.conf is, without quotes; "" it does not say. */
+void hook_settings_find_value(FILE *qemu_conf, const char *key, char *ret_value, size_t capacity);
 /* What memory_backing_dir is in the text of a qemu.conf; "" it does not say. For hook_settings_read() and its
  * test. */
 void hook_settings_find_backing_dir(FILE *qemu_conf, char *ret_path, size_t capacity);

@@ -155,7 +155,7 @@ static enum look_outcome look_decide(struct look *look, struct hpz *hpz, const s
 	const struct virt_domains *domains)
 {
 	struct emulators emulators = {0};
-	pid_t held;
+	pid_t held = 0;
 
 	/* Who runs what is asked only when it matters. */
 	int r = look_has_lost(list, domains) ? emulators_read(&emulators, &held) : 0;

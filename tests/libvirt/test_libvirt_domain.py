@@ -70,6 +70,40 @@ class Change(DomainTest):
         self.assertEqual((self.get_row(domain)["lease"], self.get_row(domain)["leased"]), (None, 0))
 
 
+    def test_check_sees_the_host(self):
+        """What of the host keeps domains from the pool is said as long as it is so. (What this machine lacks: tests/unit/test_domain_host.c)"""
+        domain, conf = self.libvirtd.define("checked", memory_mib=16), self.libvirtd.directory / "etc/qemu.conf"
+        hook, config = self.libvirtd.directory / "etc/hooks/qemu.d/hpz", self.service.config
+        text, script, settings = conf.read_text(), hook.read_text(), config.read_text()
+        for file, was in ((conf, text), (hook, script)):
+            self.addCleanup(file.write_text, was)
+        self.addCleanup(hook.chmod, 0o755)
+
+        def check(kind, words, pooled=False):
+            said = self.hpzctl_domain("check", domain.name, status=0 if pooled else 1)
+            self.assertTrue(any(words in one for one in said[kind]), said)
+            self.assertEqual(said["pooled"], pooled)
+            conf.write_text(text)
+            config.write_text(settings)
+            hook.write_text(script)
+            hook.chmod(0o755)
+            said = self.hpzctl_domain("check", domain.name)
+            self.assertFalse(any(words in one for one in said["problems"] + said["notes"]), said)
+
+        hook.chmod(0o644)
+        check("problems", "libvirt cannot run its hook")
+        conf.write_text(text.replace(str(self.libvirtd.backing), str(self.libvirtd.mount)))
+        check("notes", "is a pool's mount itself", pooled=True)
+        conf.write_text(text.replace("memory_backing_dir", "#memory_backing_dir"))
+        check("notes", "is not on hugetlbfs", pooled=True)
+        conf.write_text(text + "dynamic_ownership = 0\n")
+        check("problems", "dynamic_ownership = 0")
+        config.write_text(settings + "[libvirt]\nmemory_backing_dir = /elsewhere\n")
+        check("problems", "is not that of qemu.conf")
+        config.write_text(settings + "[libvirt]\nenabled = no\n")
+        check("problems", "enabled = no")
+
+
 class Plug(DomainTest):
     def test_attach(self):
         domain = self.libvirtd.define("plugged", cells=(32,), has_slots=True)
