@@ -2,6 +2,8 @@
 /* bench.c - hpzctl bench: which benchmark. */
 #include "bench.h"
 
+#include <sched.h>
+
 static const struct {
 	const char *name;
 	int (*run)(struct hpzctl *ctl, int argc, char **argv);
@@ -26,6 +28,13 @@ static int bench_fail_name(const struct hpzctl *ctl, const char *name)
 		used += (size_t)snprintf(
 			names + used, sizeof(names) - used, "%s%s", i ? ", " : "", benchmarks[i].name);
 	return hpzctl_fail_usage(ctl, "there is no benchmark '%s', only: %s", name, names);
+}
+
+unsigned bench_count_cpus(void)
+{
+	cpu_set_t cpus;
+
+	return sched_getaffinity(0, sizeof(cpus), &cpus) < 0 ? 1u : (unsigned)CPU_COUNT(&cpus);
 }
 
 int cmd_bench(struct hpzctl *ctl, int argc, char **argv)

@@ -12,6 +12,8 @@
 #define BENCH_ROUNDS_MIN 5
 #define BENCH_SPREAD_MAX 0.2
 
+unsigned bench_count_cpus(void); /* that we may use */
+
 int bench_all(struct hpzctl *ctl, int argc, char **argv);
 int bench_alloc(struct hpzctl *ctl, int argc, char **argv);
 int bench_clear(struct hpzctl *ctl, int argc, char **argv);

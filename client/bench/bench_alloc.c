@@ -15,7 +15,6 @@
 #include <inttypes.h>
 #include <math.h>
 #include <pthread.h>
-#include <sched.h>
 #include <sys/mman.h>
 
 #include "bench_memory.h"
@@ -336,17 +335,12 @@ static int bench_alloc_run(struct bench_alloc *bench, const struct host *host, i
 
 /* ---- what came of it ---- */
 
-static double bench_alloc_get_p99(const double *sorted, size_t count)
-{
-	return sorted[MIN(count * 99 / 100, count - 1)];
-}
-
 static void bench_alloc_conclude_series(struct bench_alloc_series *series, size_t rounds)
 {
 	series->alloc_p50 = bench_get_median(series->alloc_us, series->count);
-	series->alloc_p99 = bench_alloc_get_p99(series->alloc_us, series->count);
+	series->alloc_p99 = bench_get_percentile(series->alloc_us, series->count, 99);
 	series->free_p50 = bench_get_median(series->free_us, series->count);
-	series->free_p99 = bench_alloc_get_p99(series->free_us, series->count);
+	series->free_p99 = bench_get_percentile(series->free_us, series->count, 99);
 	series->rate = bench_get_median(series->pages_per_s, rounds);
 	series->ratio_median = bench_get_median(series->ratio, rounds);
 	series->spread = bench_get_spread(series->ratio, rounds);
@@ -499,21 +493,13 @@ static int bench_alloc_measure(
 	return is_complete ? HPZCTL_DONE : HPZCTL_LATER;
 }
 
-static unsigned bench_alloc_count_cpus(void)
-{
-	cpu_set_t cpus;
-
-	return sched_getaffinity(0, sizeof(cpus), &cpus) < 0 ? 1u : (unsigned)CPU_COUNT(&cpus);
-}
-
 int bench_alloc(struct hpzctl *ctl, int argc, char **argv)
 {
 	static struct bench_alloc bench;
 	const char *program = NULL;
 	int32_t node = 0;
-	bench = (struct bench_alloc){.pages = BENCH_ALLOC_PAGES,
-		.rounds_asked = BENCH_ALLOC_ROUNDS,
-		.cpus = bench_alloc_count_cpus()};
+	bench = (struct bench_alloc){
+		.pages = BENCH_ALLOC_PAGES, .rounds_asked = BENCH_ALLOC_ROUNDS, .cpus = bench_count_cpus()};
 	const struct options_row rows[] = {
 		{"pages", OPTIONS_COUNT, &bench.pages, "N", "in each round, rounded up to 48 (default: 384)"},
 		{"node", OPTIONS_NODE, &node, "N", "NUMA node (default: 0)"},

@@ -26,6 +26,11 @@ double bench_get_spread(const double *sorted, size_t count)
 	return (sorted[count * 3 / 4] - sorted[count / 4]) / sorted[count / 2];
 }
 
+double bench_get_percentile(const double *sorted, size_t count, unsigned percent)
+{
+	return count ? sorted[MIN(count * percent / 100, count - 1)] : NAN;
+}
+
 void bench_figures_add(struct bench_figures *figures, double value)
 {
 	if (isnan(value))

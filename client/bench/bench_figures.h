@@ -9,6 +9,8 @@
  */
 double bench_get_median(double *figures, size_t count);
 double bench_get_spread(const double *sorted, size_t count);
+/* Of sorted figures; NAN: of none. */
+double bench_get_percentile(const double *sorted, size_t count, unsigned percent);
 
 /* As many as come. */
 struct bench_figures {

@@ -81,12 +81,6 @@ static double bench_lease_get_us(uint64_t since_ns)
 	return (double)(clock_get_ns(CLOCK_MONOTONIC) - since_ns) / 1000.0;
 }
 
-/* Of sorted figures. */
-static double bench_lease_get_percentile(const double *sorted, size_t count, unsigned percent)
-{
-	return count ? sorted[MIN(count * percent / 100, count - 1)] : NAN;
-}
-
 /* ---- the floor ---- */
 
 static void bench_echo_serve(int sock, int fd)
@@ -356,7 +350,7 @@ static int bench_load_measure(struct bench_lease *bench, size_t index)
 		bench_load_run(bench, &load) == load.clients) {
 		double median = bench_get_median(load.lease_us, count);
 		bench->client_p50[index] = median;
-		bench->client_p99[index] = bench_lease_get_percentile(load.lease_us, count, 99);
+		bench->client_p99[index] = bench_get_percentile(load.lease_us, count, 99);
 		r = 0;
 	}
 	for (size_t i = 0; i < 2; i++) {
@@ -495,9 +489,9 @@ static void bench_lease_conclude(struct bench_lease *bench, struct bench_lease_r
 	result->is_complete = bench_lease_is_complete(bench);
 	result->floor_us = bench_get_median(open->floor_us, open->count);
 	result->lease_p50 = bench_lease_get_p50(open);
-	result->lease_p99 = bench_lease_get_percentile(open->lease_us, open->count, 99);
+	result->lease_p99 = bench_get_percentile(open->lease_us, open->count, 99);
 	result->release_p50 = bench_get_median(open->release_us, open->count);
-	result->release_p99 = bench_lease_get_percentile(open->release_us, open->count, 99);
+	result->release_p99 = bench_get_percentile(open->release_us, open->count, 99);
 	result->ratio = bench_get_median(open->ratio, open->rounds);
 	result->bulk_us = bench_get_median(bench->bulk_us, bench->rounds);
 	result->pinned_floor_us = bench_get_median(pinned->floor_us, pinned->count);

@@ -11,7 +11,6 @@
 #include <inttypes.h>
 #include <math.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <sys/mman.h>
@@ -433,13 +432,6 @@ static bool bench_vm_find_qemu(struct bench_vm *bench, const char *name)
 	return false;
 }
 
-static unsigned bench_vm_count_cpus(void)
-{
-	cpu_set_t cpus;
-
-	return sched_getaffinity(0, sizeof(cpus), &cpus) < 0 ? 1u : (unsigned)CPU_COUNT(&cpus);
-}
-
 static int bench_vm_measure(const struct hpzctl *ctl, struct bench_vm *bench)
 {
 	struct bench_vm_result result;
@@ -467,7 +459,7 @@ int bench_vm(struct hpzctl *ctl, int argc, char **argv)
 		.page_size = 2 * BENCH_VM_MIB,
 		.rounds_asked = BENCH_VM_ROUNDS,
 		.uri = "qemu:///system",
-		.threads = bench_vm_count_cpus()};
+		.threads = bench_count_cpus()};
 	const struct options_row rows[] = {
 		{"size", OPTIONS_SIZE, &bench.bytes, "SIZE", "of the guests (default: 1G)"},
 		{"page-size", OPTIONS_SIZE, &bench.page_size, "SIZE", "2M or 1G (default: 2M)"},
