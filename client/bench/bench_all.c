@@ -404,8 +404,7 @@ static int bench_all_judge(const struct bench_all *all)
 	size_t index;
 	json_t *run;
 
-	json_array_foreach(json_object_get(all->report, "benchmarks"), index, run)
-	{
+	json_array_foreach (json_object_get(all->report, "benchmarks"), index, run) {
 		const char *outcome = json_string_value(json_object_get(run, "outcome"));
 		if (!outcome || strcmp(outcome, "failed") == 0)
 			return HPZCTL_FAILED;
@@ -423,8 +422,7 @@ static void bench_all_print(const struct bench_all *all)
 	json_t *run;
 
 	output_table_init(&table, headings, ARRAY_SIZE(headings));
-	json_array_foreach(json_object_get(all->report, "benchmarks"), index, run)
-	{
+	json_array_foreach (json_object_get(all->report, "benchmarks"), index, run) {
 		const char *why = json_string_value(json_object_get(run, "why"));
 		output_table_add(&table, "%s", json_string_value(json_object_get(run, "name")));
 		output_table_add(&table, "%s", json_string_value(json_object_get(run, "outcome")));

@@ -74,6 +74,8 @@ static void report_format(const json_t *value, enum report_unit unit, char cell[
 		snprintf(cell, REPORT_CELL, "%s", json_string_value(value));
 		return;
 	}
+	if (json_is_boolean(value))
+		snprintf(cell, REPORT_CELL, "%s", json_is_true(value) ? "yes" : "no");
 	if (!isfinite(number))
 		return;
 	switch (unit) {
@@ -144,13 +146,10 @@ static void report_write_title(FILE *file, const struct report_table *table)
 		fprintf(file, "%s:\n\n", table->title);
 }
 
-static void report_write_rows(FILE *file, const struct report_table *table, const json_t *rows)
+static void report_write_headings(FILE *file, const struct report_table *table)
 {
-	size_t count = report_count_columns(table), index;
-	json_t *row;
+	size_t count = report_count_columns(table);
 
-	if (json_array_size(rows) == 0)
-		return;
 	report_write_title(file, table);
 	for (size_t i = 0; i < count; i++)
 		fprintf(file, "| %s ", table->columns[i].heading);
@@ -158,11 +157,48 @@ static void report_write_rows(FILE *file, const struct report_table *table, cons
 	for (size_t i = 0; i < count; i++)
 		fputs(table->columns[i].unit == REPORT_TEXT ? "|---" : "|--:", file);
 	fputs("|\n", file);
-	json_array_foreach(rows, index, row)
-	{
+}
+
+static void report_write_rows(FILE *file, const struct report_table *table, const json_t *rows)
+{
+	size_t count = report_count_columns(table), index;
+	json_t *row;
+
+	if (json_array_size(rows) == 0)
+		return;
+	report_write_headings(file, table);
+	json_array_foreach (rows, index, row) {
 		for (size_t i = 0; i < count; i++) {
 			fputs("| ", file);
 			report_write_value(file, row, &table->columns[i]);
+			fputc(' ', file);
+		}
+		fputs("|\n", file);
+	}
+	fputc('\n', file);
+}
+
+/* "a.*_s" and "b" are "a.b_s". */
+static const char *report_put_word(const char *path, const char *word, char ret_path[64])
+{
+	int before = (int)strcspn(path, "*");
+
+	snprintf(ret_path, 64, "%.*s%s%s", before, path, path[before] ? word : "",
+		path + before + !!path[before]);
+	return ret_path;
+}
+
+static void report_write_own_rows(FILE *file, const struct report_table *table, const json_t *result)
+{
+	report_write_headings(file, table);
+	for (size_t i = 0; i < REPORT_ROWS && table->rows[i].label; i++) {
+		fprintf(file, "| %s ", table->rows[i].label);
+		for (size_t j = 1; j < report_count_columns(table); j++) {
+			struct report_column column = table->columns[j];
+			char path[64];
+			column.path = report_put_word(column.path, table->rows[i].word, path);
+			fputs("| ", file);
+			report_write_value(file, result, &column);
 			fputc(' ', file);
 		}
 		fputs("|\n", file);
@@ -189,6 +225,8 @@ static void report_write_tables(FILE *file, const struct report_benchmark *bench
 		const struct report_table *table = &benchmark->tables[i];
 		if (table->list)
 			report_write_rows(file, table, report_get(result, table->list));
+		else if (table->rows[0].label)
+			report_write_own_rows(file, table, result);
 		else
 			report_write_figures(file, table, result);
 	}
@@ -227,13 +265,20 @@ static void report_write_number(FILE *file, double number, bool is_logarithmic)
 		fputs(" NaN", file);
 }
 
-static bool report_write_row_bars(FILE *file, const struct report_picture *picture, const json_t *rows)
+static bool report_is_drawn(const struct report_picture *picture, const json_t *row)
+{
+	return !picture->only_key ||
+	       strcmp(report_get_text(row, picture->only_key), picture->only_value) == 0;
+}
+
+static void report_write_row_bars(FILE *file, const struct report_picture *picture, const json_t *rows)
 {
 	size_t index;
 	json_t *row;
 
-	json_array_foreach(rows, index, row)
-	{
+	json_array_foreach (rows, index, row) {
+		if (!report_is_drawn(picture, row))
+			continue;
 		fputc('"', file);
 		for (size_t i = 0; i < 2 && picture->labels[i].path; i++) {
 			char cell[REPORT_CELL];
@@ -248,22 +293,19 @@ static bool report_write_row_bars(FILE *file, const struct report_picture *pictu
 				picture->is_logarithmic);
 		fputc('\n', file);
 	}
-	return json_array_size(rows) > 0;
 }
 
-static bool report_write_bars(FILE *file, const struct report_picture *picture, const json_t *result)
+static void report_write_bars(FILE *file, const struct report_picture *picture, const json_t *result)
 {
 	for (size_t i = 0; i < REPORT_BARS && picture->bars[i].label; i++) {
 		fprintf(file, "\"%s\"", picture->bars[i].label);
 		for (size_t j = 0; j < report_count_series(picture); j++) {
 			char path[64];
-			snprintf(
-				path, sizeof(path), "%s%s", picture->series[j].path, picture->bars[i].suffix);
+			report_put_word(picture->series[j].path, picture->bars[i].word, path);
 			report_write_number(file, report_get_number(result, path), picture->is_logarithmic);
 		}
 		fputc('\n', file);
 	}
-	return picture->bars[0].label;
 }
 
 static void report_draw(FILE *file, const void *user)
@@ -303,12 +345,13 @@ static bool report_has_bars(const struct report_picture *picture, const json_t *
 
 	for (size_t i = 0; i < report_count_series(picture); i++) {
 		for (size_t j = 0; picture->list && j < json_array_size(rows); j++) {
-			if (report_get_number(json_array_get(rows, j), picture->series[i].path) > 0)
+			const json_t *row = json_array_get(rows, j);
+			if (report_is_drawn(picture, row) &&
+				report_get_number(row, picture->series[i].path) > 0)
 				return true;
 		}
 		for (size_t j = 0; !picture->list && j < REPORT_BARS && picture->bars[j].label; j++) {
-			snprintf(
-				path, sizeof(path), "%s%s", picture->series[i].path, picture->bars[j].suffix);
+			report_put_word(picture->series[i].path, picture->bars[j].word, path);
 			if (report_get_number(result, path) > 0)
 				return true;
 		}
@@ -405,7 +448,7 @@ static int report_write_benchmark(FILE *file, const char *path, const json_t *ru
 	if (!benchmark)
 		return 0;
 	fprintf(file, "## %s\n\n%s\n\n`", benchmark->name, benchmark->about);
-	json_array_foreach(report_get(run, "command"), index, word)
+	json_array_foreach (report_get(run, "command"), index, word)
 		fprintf(file, "%s%s", index ? " " : "", json_string_value(word));
 	fprintf(file, "`: %s", report_get_text(run, "outcome"));
 	if (report_get(run, "why")) {
@@ -427,7 +470,7 @@ static int report_write(FILE *file, const char *path, const json_t *report)
 
 	fprintf(file, "# What hpz %s costs and saves on this machine\n\nMade on %s by\n\n    ",
 		report_get_text(report, "version"), report_get_text(report, "date"));
-	json_array_foreach(report_get(report, "command"), index, run)
+	json_array_foreach (report_get(report, "command"), index, run)
 		fprintf(file, "%s%s", index ? " " : "", json_string_value(run));
 	fprintf(file,
 		"\n\nwhich took %.0f s.%s Every benchmark scales its memory to the machine and says how much "
@@ -441,8 +484,7 @@ static int report_write(FILE *file, const char *path, const json_t *report)
 			: "");
 	report_write_machine(file, report);
 	report_write_summary(file, report);
-	json_array_foreach(report_get(report, "benchmarks"), index, run)
-	{
+	json_array_foreach (report_get(report, "benchmarks"), index, run) {
 		if (r == 0)
 			r = report_write_benchmark(file, path, run);
 	}

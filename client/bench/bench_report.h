@@ -28,10 +28,16 @@ struct report_column {
 };
 
 #define REPORT_COLUMNS 12
+#define REPORT_ROWS    4
 struct report_table {
 	const char *title; /* NULL: none */
-	const char *list;  /* of the result; NULL: figures of the result itself, one a line */
+	const char *list; /* of the result, a line for each; NULL: figures of the result itself, one a line */
 	struct report_column columns[REPORT_COLUMNS];
+	/* Or lines of their own: the first column has the label, and in the paths of the others '*' is the
+	 * word. */
+	struct {
+		const char *label, *word;
+	} rows[REPORT_ROWS];
 };
 
 #define REPORT_SERIES 3
@@ -44,11 +50,12 @@ struct report_picture {
 	bool is_logarithmic;
 	/* Bars of each row of a list, named by one or two of its texts or numbers... */
 	const char *list;
+	const char *only_key, *only_value; /* of those rows; NULL: all */
 	struct report_column labels[2];
 	struct report_series series[REPORT_SERIES];
-	/* ... or these ones; the path of each series goes on with the suffix. */
+	/* ... or these ones; in the path of each series '*' is the word. */
 	struct {
-		const char *label, *suffix;
+		const char *label, *word;
 	} bars[REPORT_BARS];
 };
 

@@ -44,7 +44,8 @@ FIGURES = {
         {"clients": 1, "p50": 60, "p99": 90}, {"clients": 64, "p50": 6000, "p99": 90000}]},
     # What would break a table, a picture or a terminal.
     "teardown": {"schema": "hpz-bench-teardown-1", "regime": {"name": "kvm:tlb rcu=always"}, "rows": [
-        {"case": "puds|exit\n# x", "backing": "a\"b\\{c}_d\nEOD", "table_bytes": 12288, "median_s": 0.00123, "mean_s": 1.5, "runs": 7}],
+        {"case": "puds|exit\n# x", "backing": "a\"b\\{c}_d\nEOD", "table_bytes": 12288, "median_s": 0.00123, "mean_s": 1.5, "runs": 7,
+         "end": "exit"}],
         "missing": [{"case": "whole/kill", "backing": "1G", "why": "<b>no pages</b>"}]},
 }
 OUTCOMES = {"vm": "done", "clear": "failed", "mlock": "done", "alloc": "failed", "write-seq": "failed", "teardown": "done",
@@ -68,15 +69,15 @@ class StandIns(unittest.TestCase):
 
     def run_all(self, *arguments):
         # The socket is for the stand-ins: nobody looks for one.
-        return hpzctl("bench", "all", "--program", self.program, "--markdown", self.report, "--json", "--socket", "/nowhere",
-                      *arguments, check=False, timeout=300)
+        return hpzctl("bench", "all", "--program", self.program, "--json", "--socket", "/nowhere", *arguments, check=False,
+                      timeout=300)
 
     def check_picture(self, name):
         self.assertTrue(ElementTree.parse(self.directory / f"report-{name}.svg").getroot().tag.endswith("svg"))
 
     def test_report(self):
         """Nothing that one of them does hides another."""
-        done = self.run_all(*OUTCOMES)
+        done = self.run_all("--markdown", self.report, *OUTCOMES)
         self.assertEqual(done.returncode, 1, done.stderr)
         got = json.loads(done.stdout)
         self.assertEqual(set(got), {"schema", "version", "date", "command", "quick", "machine", "regime", "benchmarks", "seconds",
@@ -138,7 +139,7 @@ class StandIns(unittest.TestCase):
 
     def test_limit(self):
         """One that hangs is ended, and said so."""
-        done = self.run_all("--limit", 1, "recycle")
+        done = self.run_all("--limit", 1, "--markdown", self.report, "recycle")
         self.assertEqual(done.returncode, LATER, done.stderr)
         (run,) = json.loads(done.stdout)["benchmarks"]
         self.assertEqual((run["outcome"], run["result"], run["signal"]), ("timeout", None, signal.SIGTERM))
