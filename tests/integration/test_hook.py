@@ -762,6 +762,23 @@ class Hostile(HookTest):
         self.assertEqual(((outside / "pc.ram").read_text(), os.stat(outside / "pc.ram").st_mode & 0o777), ("mine", 0o644))
         domain.stop()
 
+    def test_moved(self):
+        """QEMU's user renames the directory with what is mounted in it: the mount is found there, or the memory never came back."""
+        base = self.make_base(self.temp)
+        self.set_libvirt(root=self.temp)
+        for operation, step in (("started", "begin"), ("stopped", "end")):
+            domain = Domain(self, "moved", base=base)
+            domain.start()
+            aside = base / "a side"
+            domain.directory.rename(aside)
+            self.assertIn(str(self.temp), Path("/proc/self/mounts").read_text())
+            domain.hook(operation, step)
+            self.assertNotIn(str(self.temp), Path("/proc/self/mounts").read_text())
+            domain.stop()
+            shutil.rmtree(aside)
+            wait_until("the lease ends", lambda: get_leases() == [])
+        self.wait_clean()
+
     def test_swapped(self):
         """Somebody of the same user, whose libvirt's directory is, swaps names all the time: no file of others is given away, closed
         or removed, no start fails, and no lease, note or mount is left."""
