@@ -155,7 +155,7 @@ const struct report_benchmark report_benchmarks[] = {
 			 "of it. By exit, "
 			 "by munmap, and by SIGKILL.",
 		.takes_hpzd = true,
-		.quick = {"--size", "2M", "--rounds", "1"},
+		.quick = {"--size", "2M", "--rounds", "1", "--repeats", "1"},
 		.tables = {{NULL, NULL,
 				   {{"regime", "regime.name", REPORT_TEXT}, {"size", "size", REPORT_BYTES},
 					   {"rounds", "rounds", REPORT_COUNT}}},

@@ -11,7 +11,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -494,17 +493,10 @@ static void bench_write_choose_size(struct bench_write *bench)
 	bench->bytes = MAX(bench->bytes / unit * unit, unit);
 }
 
-static uint64_t bench_write_count_cpus(void)
-{
-	cpu_set_t cpus;
-
-	return sched_getaffinity(0, sizeof(cpus), &cpus) < 0 ? 1 : (uint64_t)CPU_COUNT(&cpus);
-}
-
 int bench_write_seq(struct hpzctl *ctl, int argc, char **argv)
 {
 	static struct bench_write bench;
-	uint64_t tasks = MIN(bench_write_count_cpus(), (uint64_t)BENCH_WRITE_TASKS_MAX), bytes = 0,
+	uint64_t tasks = MIN(bench_count_cpus(), BENCH_WRITE_TASKS_MAX), bytes = 0,
 		 rounds = BENCH_WRITE_ROUNDS;
 	const char *program = NULL;
 	const struct options_row rows[] = {
