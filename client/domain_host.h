@@ -25,12 +25,11 @@ struct domain_host {
 	char backing_dir[HOOK_PATH_MAX]; /* memory_backing_dir of qemu.conf; "" not said */
 	char user[64];                   /* of qemu.conf; "" not said */
 	bool is_owner_kept;              /* dynamic_ownership = 0: libvirt gives QEMU no files */
-	bool is_unconfined; /* guests are, unless their XML says otherwise: security_default_confined, */
-			    /* security_driver */
-	bool is_on_huge,
-		is_on_pool;        /* the directory of the hook's settings: on hugetlbfs, on a pool's mount */
-	bool is_the_mount;         /* memory_backing_dir is a pool's mount itself */
-	bool is_apparmor_enforced; /* for libvirtd */
+	bool is_unconfined;              /* guests are, if their XML says nothing else */
+	bool is_on_huge;                 /* the hook's directory is on a hugetlbfs, */
+	bool is_on_pool;                 /* on that of a pool */
+	bool is_the_mount;               /* memory_backing_dir is a pool's mount itself */
+	bool is_apparmor_enforced;       /* for libvirtd */
 	bool has_hook_rule, has_guest_rule;
 	bool is_selinux_enforced;
 	unsigned long version; /* libvirt's, as 9000000 is 9.0.0; 0: not known */
