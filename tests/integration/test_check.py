@@ -222,22 +222,31 @@ class Differences(Check):
         hpzctl("release", lease["id"])
 
     def test_served_meanwhile(self):
-        """A check, its second look and its repairs keep nobody waiting."""
+        """A check, its second look and its repairs keep nobody waiting: others are answered when it is half done."""
+        for _ in range(5):  # a machine may be too busy to ask
+            seen = self.repair_many()
+            # In one piece there is none, or one: seen after an answer that came before it.
+            if len(seen) > 2:
+                break
+        host.note(f"answered with so many of 3000 repairs left: {seen}")
+        self.assertGreater(len(seen), 2, seen)
+
+    def repair_many(self):
+        """How much was left when somebody else was answered."""
         for i in range(3000):
             (self.node / "leased" / f"stranger-{i}").touch()
         with Hold("--size", 0) as holder:
-            quiet = holder.call("time-status", 300)["p90_ns"]
             process = subprocess.Popen([f"{os.environ['HPZ_BUILD']}/client/hpzctl", "check", "--repair", "--json"], stdout=subprocess.PIPE)
-            worst = 0
-            while process.poll() is None:
-                worst = max(worst, holder.call("time-status", 50)["p90_ns"])
-                if len(os.listdir(self.node / "leased")) == 0:
-                    break
+            seen, left = [], 3000
+            while process.poll() is None and left > 0:
+                holder.call("time-status", 1)
+                left = len(os.listdir(self.node / "leased"))
+                if 0 < left < 3000 and left not in seen:
+                    seen.append(left)
             findings = json.loads(process.communicate()[0])["findings"]
         self.assertEqual(len(findings), 3000)
-        # In one piece it is some hundred milliseconds; what a busy machine adds to a slice is not.
-        self.assertLess(worst, quiet * 20 + 50e6)
         self.assertEqual(self.check(), [])
+        return seen
 
     def test_two_at_once(self):
         (self.node / "dirty" / "stranger").touch()

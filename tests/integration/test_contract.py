@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 """What hpzctl and the wire promise: JSON shapes, exit statuses, idempotency, refusals, deadlines, the ends of leases."""
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "lib"))
 from hpztest import host  # noqa: E402
+from hpztest.calls import Counter  # noqa: E402
 from hpztest.case import HpzTest, main  # noqa: E402
 from hpztest.client import Hold, HoldError, get_leases, get_pool, get_status, hpzctl, hpzctl_json, running, wait_until  # noqa: E402
 from hpztest.service import get_build_directory  # noqa: E402
@@ -316,25 +320,30 @@ class Drain(HpzTest):
         self.wait_clean()
 
 
-class Times(HpzTest):
+class Costs(HpzTest):
     def test_size_does_not_matter(self):
-        """2 MiB and a large segment take the same time within noise: nothing is touched for a lease."""
-        with Hold("--size", 0) as holder:
-            holder.call("time-leases", 2 * MIB, 20)
-            ratios = []
-            for _ in range(5):
-                small = holder.call("time-leases", 2 * MIB, 60)["median_ns"]
-                large = self.time_large(holder, 12)
-                ratios.append(large / small)
-        # Clearing between would be a factor of hundreds; waiting for it shows as the same.
-        self.assertLess(sorted(ratios)[2], 3, ratios)
+        """2 MiB and a large segment cost the same: nothing is touched for a lease, neither by hpzd nor by a worker."""
+        with contextlib.ExitStack() as stack:
+            for worker in self.service.get_workers():
+                stack.callback(os.kill, worker, signal.SIGCONT)
+                os.kill(worker, signal.SIGSTOP)
+            small, large = self.count(2 * MIB), self.count(128 * MIB)
+        # Of the 62 pages between them each would be a call, or a fault.
+        self.assertLess(abs(large[0] - small[0]), 20, (small, large))
+        self.assertLess(large[1], 20, (small, large))
+        self.assertGreater(small[0], 3, "nothing was counted")
 
-    def time_large(self, holder, rounds):
-        times = []
-        for _ in range(rounds):
-            self.wait_idle()
-            times.append(holder.call("time-leases", 128 * MIB, 1)["median_ns"])
-        return sorted(times)[rounds // 2]
+    def count(self, size):
+        """System calls and page faults of hpzd for one lease."""
+        with Hold("--size", 0) as holder, Counter(self.service.get_pid()) as calls:
+            faults = self.get_faults()
+            holder.call("time-leases", size, 1)
+            faults = self.get_faults() - faults
+        return sum(calls.calls.values()), faults
+
+    def get_faults(self):
+        fields = Path(f"/proc/{self.service.get_pid()}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        return int(fields[7]) + int(fields[9])
 
 
 if __name__ == "__main__":

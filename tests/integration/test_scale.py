@@ -8,14 +8,12 @@ import mmap
 import os
 import random
 import re
-import subprocess
 import sys
-import tempfile
 import threading
-import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "lib"))
 from hpztest import host  # noqa: E402
+from hpztest.calls import Counter  # noqa: E402
 from hpztest.case import HpzTest, PageEater, main  # noqa: E402
 from hpztest.client import get_leases, get_pool, hpzctl, wait_until  # noqa: E402
 from hpztest.simulated import SimulatedTest  # noqa: E402
@@ -37,31 +35,6 @@ PLACES = (0, 64, PAGE // 2 - 8, PAGE - 8)  # of each page: what a tenant reads a
 def get_resident(pid):
     with open(f"/proc/{pid}/status", encoding="utf-8") as status:
         return int(re.search(r"VmRSS:\s+(\d+)", status.read()).group(1)) * 1024
-
-
-class Counter:
-    """System calls of one process while inside a with block, by name; those that wait do not count."""
-
-    IDLE = {"epoll_wait", "epoll_pwait", "restart_syscall"}
-
-    def __init__(self, pid):
-        self.pid, self.calls = pid, {}
-
-    def __enter__(self):
-        self.file = tempfile.NamedTemporaryFile("r", suffix=".strace")
-        self.process = subprocess.Popen(["strace", "-c", "-U", "calls,name", "-o", self.file.name, "-p", str(self.pid)],
-                                        stderr=subprocess.PIPE, text=True)
-        line = self.process.stderr.readline()
-        if "attached" not in line:
-            raise unittest.SkipTest(f"system calls cannot be counted here: {line.strip()}")
-        return self
-
-    def __exit__(self, *_):
-        self.process.send_signal(2)
-        self.process.communicate(timeout=60)
-        self.calls = {name: int(calls) for calls, name in re.findall(r"^\s*(\d+)\s+(\w+)$", self.file.read(), re.MULTILINE)
-                      if name not in self.IDLE | {"total"}}
-        self.file.close()
 
 
 class Large(SimulatedTest):
