@@ -853,6 +853,78 @@ static void test_many_holders(void **state)
 	close(fd);
 }
 
+/* Every process once a file, however many descriptors it has; more than fit into an answer come before it. */
+static void test_openers(void **state)
+{
+	struct worker_job job = make_job(WORKER_OPENERS, 1);
+	struct host host = {.root = (char *)""};
+	pid_t holders[WORKER_HOLDERS_MAX + 2];
+	int fd = make_file(1);
+	struct stat st;
+	uint64_t start;
+
+	assert_int_equal(fstat(fd, &st), 0);
+	job.dev = st.st_dev;
+	job.files[0] = 1; /* nobody's */
+	job.files[1] = st.st_ino;
+	job.file_count = 2;
+	assert_int_equal(find_holders(&job).holder_count, 0);
+	for (size_t i = 0; i < ARRAY_SIZE(holders); i++)
+		holders[i] = start_holder(fd, 3, false);
+	pid_t mapper = start_holder(fd, 0, true);
+	struct worker_done done = find_holders(&job);
+	assert_int_equal(partial_count, 1);
+	assert_int_equal(partial.is_partial, 1);
+	assert_int_equal(partial.holder_count + done.holder_count, ARRAY_SIZE(holders));
+	for (size_t i = 0; i < ARRAY_SIZE(holders); i++) {
+		const struct worker_holder *found = i < partial.holder_count
+							    ? &partial.holders[i]
+							    : &done.holders[i - partial.holder_count];
+		assert_int_equal(found->file, 1);
+		assert_int_equal(host_get_start_time(&host, found->pid, &start), 0);
+		assert_true(found->pid_start == start && found->pid != mapper);
+	}
+	job.file_count = WORKER_FILES + 1;
+	worker_run_job(&job, (const int[WORKER_FDS]){-1, -1, -1, -1, -1}, &control, NULL, &done, NULL, NULL);
+	assert_int_equal(done.error, -EINVAL);
+	for (size_t i = 0; i < ARRAY_SIZE(holders); i++)
+		end_holder(holders[i]);
+	end_holder(mapper);
+	close(fd);
+}
+
+static int run_tables(pid_t pid, uint64_t pid_start, uint64_t *ret_bytes)
+{
+	const int fds[WORKER_FDS] = {-1, -1, -1, -1, -1};
+	struct worker_job job = make_job(WORKER_TABLES, 1);
+	struct worker_done done;
+
+	job.pid = pid;
+	job.pid_start = pid_start;
+	worker_run_job(&job, fds, &control, NULL, &done, NULL, NULL);
+	*ret_bytes = done.bytes;
+	return done.error;
+}
+
+static void test_tables(void **state)
+{
+	struct host host = {.root = (char *)""};
+	uint64_t start, bytes;
+
+	assert_int_equal(host_get_start_time(&host, getpid(), &start), 0);
+	assert_int_equal(run_tables(getpid(), start, &bytes), 0);
+	assert_in_range(bytes, 4096, 1 << 30);
+	assert_int_equal(run_tables(getpid(), start + 1, &bytes), -ESRCH); /* another with its number */
+	pid_t zombie = fork();
+	if (zombie == 0)
+		_exit(0);
+	assert_int_equal(waitid(P_PID, (id_t)zombie, &(siginfo_t){0}, WEXITED | WNOWAIT), 0);
+	assert_int_equal(host_get_start_time(&host, zombie, &start), 0);
+	assert_int_equal(run_tables(zombie, start, &bytes), -ENODATA);
+	assert_int_equal(waitpid(zombie, NULL, 0), zombie);
+	assert_int_equal(run_tables(zombie, start, &bytes), -ESRCH);
+}
+
 /* ---- the process ---- */
 
 struct process {
@@ -1055,6 +1127,8 @@ int main(void)
 		TEST(test_shield),
 		TEST(test_holders),
 		TEST(test_many_holders),
+		TEST(test_openers),
+		TEST(test_tables),
 		TEST(test_process),
 		TEST(test_process_nonsense),
 		TEST(test_process_arguments),
