@@ -30,6 +30,7 @@ struct daemon {
 	struct prover *prover;
 	struct lease_table leases;
 	struct handoff *handoff;
+	struct teardown teardown;
 	struct journal *journal;
 	struct reconcile reconcile;
 	struct books books;
@@ -66,6 +67,32 @@ static int read_config(const char *path, struct config *ret_config, char *ret_er
 	if (r < 0)
 		snprintf(ret_error, capacity, "%s:%u: %s", path, ret_config->method_line, why);
 	return r;
+}
+
+/* ---- what ends cost ---- */
+
+static void on_mended(const struct pool_segment *segment, bool is_clean, void *user)
+{
+	teardown_set_mended(user, segment, is_clean, clock_get_ns(CLOCK_MONOTONIC));
+}
+
+static void on_returning(const struct lease *lease, void *user)
+{
+	struct daemon *daemon = user;
+	teardown_begin(&daemon->teardown, lease, clock_get_ns(CLOCK_MONOTONIC));
+}
+
+static void on_back(
+	const struct lease *lease, const struct pool_segment *segment, enum handoff_back how, void *user)
+{
+	struct daemon *daemon = user;
+	teardown_add_back(&daemon->teardown, lease, segment, how);
+}
+
+static void on_over(const struct lease *lease, bool lives_on, void *user)
+{
+	struct daemon *daemon = user;
+	teardown_set_over(&daemon->teardown, lease, lives_on, clock_get_ns(CLOCK_MONOTONIC));
 }
 
 /* ---- mounts and pools ---- */
@@ -189,6 +216,8 @@ static int add_pool(struct daemon *daemon, const struct config_pool *config, str
 	segment_close_store(store); /* the pool has its own reference */
 	if (r < 0)
 		return r;
+	pool->mended = on_mended;
+	pool->mended_user = &daemon->teardown;
 	*ret_pool = pool;
 	return reconcile_add_pool(&daemon->reconcile, pool);
 }
@@ -251,6 +280,7 @@ static void on_record(enum journal_type type, const void *payload, size_t bytes,
 	prover_read_record(daemon->prover, type, payload, bytes);
 	orphan_read_record(handoff_get_orphans(daemon->handoff), type, payload, bytes);
 	reserve_read_record(&daemon->requests.reserves, type, payload, bytes);
+	teardown_read_record(&daemon->teardown, type, payload, bytes);
 }
 
 static void on_leased(struct pool_segment *segment, void *user)
@@ -301,6 +331,8 @@ static int adopt(struct daemon *daemon)
 	if (r >= 0)
 		orphan_finish_adoption(
 			handoff_get_orphans(daemon->handoff), &daemon->leases, daemon->journal);
+	if (r >= 0)
+		teardown_finish_adoption(&daemon->teardown, &daemon->leases, daemon->journal);
 	LIST_FOR_EACH (pos, &daemon->stores) {
 		if (r >= 0)
 			r = handoff_adopt_outs(
@@ -376,6 +408,7 @@ static void on_serve(void *user)
 static void on_settled(void *user)
 {
 	struct daemon *daemon = user;
+	teardown_save(&daemon->teardown); /* in the journal before anybody is told */
 	request_settle(&daemon->requests);
 	books_look(&daemon->books);
 	if (!uv_is_active((uv_handle_t *)&daemon->status))
@@ -597,8 +630,12 @@ static void prepare_process(void)
 
 static int open_rooms(struct daemon *daemon, const char *program)
 {
-	const struct handoff_callbacks handoff = {
-		.ended = on_lease_ended, .changed = on_changed, .user = daemon};
+	const struct handoff_callbacks handoff = {.ended = on_lease_ended,
+		.changed = on_changed,
+		.returning = on_returning,
+		.back = on_back,
+		.over = on_over,
+		.user = daemon};
 	const struct reconcile_callbacks reconcile = {on_serve, on_settled, on_write, daemon};
 	snprintf(daemon->error, sizeof daemon->error, "cannot start: out of memory or descriptors");
 	int r = crew_init(&daemon->loop, program, &daemon->crew);
@@ -609,6 +646,8 @@ static int open_rooms(struct daemon *daemon, const char *program)
 	if (r == 0)
 		r = daemon->prover ? lease_init_table(&daemon->leases) : -ENOMEM;
 	if (r == 0)
+		r = teardown_init(&daemon->teardown, on_changed, daemon);
+	if (r == 0)
 		r = handoff_init(&daemon->loop, daemon->crew, daemon->prover, &daemon->leases, &handoff,
 			&daemon->handoff);
 	if (r < 0)
@@ -616,10 +655,12 @@ static int open_rooms(struct daemon *daemon, const char *program)
 	reconcile_init(&daemon->reconcile, &daemon->loop, &daemon->host, daemon->crew, daemon->prover,
 		daemon->handoff, &daemon->leases, &reconcile);
 	daemon->reconcile.stores = &daemon->stores;
+	daemon->reconcile.teardown = &daemon->teardown;
 	daemon->reconcile.work.is_simulated = daemon->host.is_simulated;
 	books_init(&daemon->books, &daemon->loop, &daemon->reconcile, on_checked, daemon);
 	request_init(&daemon->requests, &daemon->loop, &daemon->host, &daemon->config, daemon->crew,
 		&daemon->leases, daemon->handoff, &daemon->reconcile, &daemon->books, session_send);
+	daemon->requests.teardown = &daemon->teardown;
 	daemon->requests.set_clear = on_set_clear;
 	daemon->requests.set_user = daemon;
 	r = crew_open_list(daemon->crew, daemon->config.run_dir);
@@ -682,6 +723,7 @@ static void close_rooms(struct daemon *daemon)
 	handoff_free(daemon->handoff);
 	prover_free(daemon->prover);
 	lease_deinit_table(&daemon->leases);
+	teardown_deinit(&daemon->teardown);
 	crew_free(daemon->crew);
 	if (daemon->journal)
 		journal_close(daemon->journal);

@@ -58,6 +58,7 @@ struct requests {
 	struct handoff *handoff;
 	struct reconcile *reconcile;
 	struct books *books;
+	struct teardown *teardown; /* NULL: nobody keeps what ends cost */
 	uint64_t started_ns;
 	struct list waiting; /* struct request: those for memory of a pool in the order of their turns */
 	uint64_t arrivals;   /* of requests that waited for memory */
@@ -105,6 +106,7 @@ struct request {
 			uint32_t pools; /* that have something to measure on */
 		} calibration;
 		struct hpz_wire_check check;
+		struct hpz_wire_teardown teardown;
 		struct {
 			char pool[HPZ_WIRE_NAME + 1];
 			uint64_t before;  /* its target */

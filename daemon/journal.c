@@ -47,6 +47,8 @@ _Static_assert(sizeof(struct journal_weak) == 16, "on disk, may grow");
 _Static_assert(sizeof(struct journal_orphan) == 256, "on disk, may grow");
 _Static_assert(sizeof(struct journal_demand) == 136, "on disk, may grow");
 _Static_assert(sizeof(struct journal_reserve) == 256, "on disk, may grow");
+_Static_assert(sizeof(struct journal_teardown) == 448, "on disk, may grow");
+_Static_assert(sizeof(struct journal_histogram) == 368, "on disk, may grow");
 
 #define LEASE_MAX  (sizeof(struct journal_lease) + JOURNAL_SEGMENTS_MAX * sizeof(struct journal_segment))
 #define RECORD_MAX (sizeof(struct record_head) + LEASE_MAX)
@@ -147,6 +149,10 @@ static size_t get_struct_size(enum journal_type type)
 		return sizeof(struct journal_resize);
 	case JOURNAL_DEMOTE:
 		return sizeof(struct journal_demote);
+	case JOURNAL_TEARDOWN:
+		return sizeof(struct journal_teardown);
+	case JOURNAL_HISTOGRAM:
+		return sizeof(struct journal_histogram);
 	}
 	return 0;
 }
@@ -433,8 +439,7 @@ static int append(struct journal *journal, enum journal_type type, const void *p
 	unsigned char record[RECORD_MAX];
 	uint32_t size;
 
-	if (bytes < sizeof size || bytes > sizeof(struct journal_lease) ||
-		extra_bytes > LEASE_MAX - sizeof(struct journal_lease))
+	if (bytes < sizeof size || bytes > LEASE_MAX || extra_bytes > LEASE_MAX - bytes)
 		return -EINVAL;
 	memcpy(&size, payload, sizeof size);
 	if (size != bytes || !get_struct_size(type))

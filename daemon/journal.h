@@ -31,7 +31,9 @@ enum journal_type {
 	JOURNAL_DEMAND = 10, /* journal_demand */
 	JOURNAL_RESIZE = 11, /* journal_resize */
 	JOURNAL_DEMOTE = 12, /* journal_demote */
-	JOURNAL_RESERVE = 13, /* journal_reserve */
+	JOURNAL_RESERVE = 13,   /* journal_reserve */
+	JOURNAL_TEARDOWN = 14,  /* journal_teardown */
+	JOURNAL_HISTOGRAM = 15, /* journal_histogram */
 };
 
 #define JOURNAL_SEGMENTS_MAX 253
@@ -217,6 +219,50 @@ struct journal_reserve {
 	uint32_t flags; /* HPZ_LEASE_SEGMENTS or 0 */
 	char label[128];
 	char pool[64];
+};
+
+/*
+ * What the end of a lease cost, as far as that was known; a later record of the same lease replaces it.
+ * UINT64_MAX: not seen, or has not come about. Times are of CLOCK_MONOTONIC.
+ */
+struct journal_teardown {
+	uint32_t size;
+	uint32_t flags;    /* of teardown.c */
+	uint64_t revision; /* 0: nobody was told of it yet */
+	uint64_t sequence; /* 0: it is not over */
+	uint64_t lease, part_of;
+	uint64_t bytes, page_size, kernel_bytes, orphan_bytes;
+	uint64_t ended_ns, proven_ns, clean_ns;
+	uint64_t begun_ns, gone_ns;
+	uint64_t table_bytes, table_age_ns;
+	uint64_t steal_ns;
+	uint64_t flushes[8];
+	uint64_t pid_start;
+	int32_t pid, code;
+	uint32_t source, how;
+	uint32_t holders;
+	uint32_t uid;
+	uint32_t dirty;  /* segments that were being cleared */
+	uint32_t stages; /* bit N: histogram N has it */
+	char label[128];
+	char comm[16];
+	char regime[64];
+};
+
+/*
+ * How long one stage took so far, of one label: replaces what there is of that stage. is_first: of all
+ * histograms, those of records before it included, only these that follow hold.
+ */
+struct journal_histogram {
+	uint32_t size;
+	uint32_t is_first;
+	uint64_t page_size;
+	uint32_t stage;
+	uint32_t is_rest; /* of labels that have none of their own any more */
+	uint64_t count, sum_ns, max_ns;
+	uint32_t buckets[32];
+	char label[128];
+	char regime[64];
 };
 
 struct journal;

@@ -462,6 +462,8 @@ void lease_read_record(struct lease_table *table, enum journal_type type, const 
 	case JOURNAL_DEMAND:
 	case JOURNAL_RESIZE:
 	case JOURNAL_DEMOTE:
+	case JOURNAL_TEARDOWN:
+	case JOURNAL_HISTOGRAM:
 		break;
 	}
 }

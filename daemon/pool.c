@@ -139,8 +139,17 @@ static void end_demand(struct pool_segment *segment)
 	segment->demanded = 0;
 }
 
+static void tell_mended(const struct pool_segment *segment, bool is_clean)
+{
+	const struct pool *pool = segment->pool;
+	if (pool->mended && segment->lease > 0)
+		pool->mended(segment, is_clean, pool->mended_user);
+}
+
 void pool_forget(struct pool_segment *segment)
 {
+	if (segment->state == SEGMENT_DIRTY)
+		tell_mended(segment, false);
 	end_demand(segment);
 	leave_books(segment);
 	list_remove(&segment->index_link);
@@ -191,9 +200,14 @@ int pool_set_state(struct pool_segment *segment, enum segment_state state)
 		end_demand(segment);
 		segment->cell = 0;
 	}
+	bool is_mended = segment->state == SEGMENT_DIRTY;
 	leave_books(segment);
 	segment->generation = generation;
 	enter_books(segment, state);
+	if (is_mended) {
+		tell_mended(segment, true);
+		segment->lease = 0;
+	}
 	return 0;
 }
 
@@ -616,8 +630,10 @@ int pool_open(const struct config_pool *config, const char *config_path, const s
 
 void pool_close(struct pool *pool)
 {
-	if (pool)
-		free_pool(pool);
+	if (!pool)
+		return;
+	pool->mended = NULL; /* it is forgotten, not given up */
+	free_pool(pool);
 }
 
 /* ---- what others want to know ---- */

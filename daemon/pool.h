@@ -58,7 +58,7 @@ struct pool_segment {
 	uint64_t pages;     /* length of the file */
 	uint64_t allocated; /* pages the kernel has given it, when last looked at */
 
-	/* leased */
+	/* leased; dirty: `lease` is whose it was */
 	bool is_stranded; /* of no lease: pool_strand() */
 	uint64_t lease;
 	uint32_t index;
@@ -175,6 +175,11 @@ struct pool {
 
 	struct policy_plan plan; /* the last one, for status */
 	char message[512];       /* what is missing, for people */
+
+	/* Told of a dirty segment that is clean now, or about to be forgotten; segment->lease is where it
+	 * came from, 0: not known. NULL: nobody is. */
+	void (*mended)(const struct pool_segment *segment, bool is_clean, void *user);
+	void *mended_user;
 
 	/* faults, since start */
 	uint64_t retired_pages, verified_pages;

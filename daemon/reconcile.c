@@ -452,6 +452,8 @@ static void write_all(struct journal *journal, void *user)
 	if (reconcile->callbacks.write)
 		reconcile->callbacks.write(journal, reconcile->callbacks.user);
 	nr_write_all(&reconcile->nr, journal, reconcile->pools, reconcile->pool_count);
+	if (reconcile->teardown)
+		teardown_write_all(reconcile->teardown, journal);
 	for (size_t i = 0; i < reconcile->pool_count; i++) {
 		const struct pool *pool = reconcile->pools[i];
 		struct journal_weak weak = {sizeof weak, pool->config.node, pool->config.page_size};
@@ -975,6 +977,8 @@ static void look(struct reconcile *reconcile)
 			      orphan_get_journal_bytes(handoff_get_orphans(reconcile->handoff));
 	for (size_t i = 0; i < reconcile->pool_count; i++)
 		live_bytes += stock_get_journal_bytes(reconcile->pools[i]);
+	if (reconcile->teardown)
+		live_bytes += teardown_get_journal_bytes(reconcile->teardown);
 	if (journal_wants_compaction(reconcile->journal, live_bytes))
 		journal_compact(reconcile->journal, write_all, reconcile);
 	reconcile->callbacks.settled(reconcile->callbacks.user);

@@ -10,6 +10,7 @@
 #include "handoff.h"
 #include "relief.h"
 #include "sentry.h"
+#include "teardown.h"
 #include "work.h"
 
 struct reconcile_callbacks {
@@ -32,7 +33,8 @@ struct reconcile {
 	struct prover *prover;
 	struct handoff *handoff;
 	struct lease_table *leases;
-	struct sentry *sentry; /* NULL: clean memory is not watched */
+	struct sentry *sentry;     /* NULL: clean memory is not watched */
+	struct teardown *teardown; /* NULL: nobody keeps what ends cost */
 	struct journal *journal;
 	struct reconcile_callbacks callbacks;
 

@@ -280,6 +280,61 @@ static enum request_outcome handle_demand(struct requests *requests, struct sess
 		report_demand(requests->reconcile, wire->cursor, desk_get_payload(requests), capacity));
 }
 
+/* ---- teardown ---- */
+
+/* Whose records a peer may read: -1: everybody's. */
+static int64_t get_readable_uid(const struct requests *requests, const struct request_peer *peer)
+{
+	struct access_rule rule;
+	desk_find_rule(requests, peer, &rule);
+	return access_may(&rule, CONFIG_ALLOW_STATUS) ? -1 : (int64_t)peer->uid;
+}
+
+static enum request_outcome reply_teardown(struct requests *requests, const struct request_peer *peer,
+	const struct hpz_wire_head *head, const struct hpz_wire_teardown *wire)
+{
+	size_t capacity = sizeof requests->reply.bytes - sizeof(struct hpz_wire_head);
+	return desk_finish_reply(requests, head->op, head->id,
+		report_teardown(requests->teardown, wire, get_readable_uid(requests, peer),
+			desk_get_payload(requests), capacity));
+}
+
+static bool has_news(const struct requests *requests, const struct request_peer *peer,
+	const struct hpz_wire_teardown *wire)
+{
+	/* Of an earlier boot's hpzd: what it asks for will not come for long. */
+	return wire->cursor > requests->teardown->revision ||
+	       teardown_find_news(requests->teardown, wire->cursor, get_readable_uid(requests, peer));
+}
+
+static enum request_outcome handle_teardown(struct requests *requests, struct session *session,
+	const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
+{
+	const struct hpz_wire_teardown *wire = payload;
+	if (!requests->teardown)
+		return desk_refuse(requests, head, HPZ_ERR_UNSUPPORTED, "nobody keeps what ends cost here");
+	teardown_save(requests->teardown); /* what has just happened, too */
+	if (wire->timeout_ms == 0 || has_news(requests, peer, wire))
+		return reply_teardown(requests, peer, head, wire);
+	struct request *request = desk_make_waiting(requests, session, peer, head, wire->timeout_ms);
+	if (!request)
+		return desk_refuse_waiting(requests, head);
+	request->teardown = *wire;
+	return REQUEST_WAITS;
+}
+
+static bool settle_teardown(struct requests *requests, struct request *request)
+{
+	struct hpz_wire_head head = desk_make_head(request);
+	if (!has_news(requests, &request->peer, &request->teardown))
+		return false;
+	requests->reply.fd_count = 0;
+	requests->reply.lease = 0;
+	reply_teardown(requests, &request->peer, &head, &request->teardown);
+	desk_answer(request);
+	return true;
+}
+
 /* ---- verify ---- */
 
 static enum request_outcome handle_verify(struct requests *requests, struct session *session,
@@ -623,6 +678,8 @@ static bool settle(struct requests *requests, struct request *request)
 		return settle_calibrate(requests, request);
 	if (request->op == HPZ_OP_RESIZE)
 		return settle_resize(requests, request);
+	if (request->op == HPZ_OP_TEARDOWN)
+		return settle_teardown(requests, request);
 	return request->op == HPZ_OP_DRAIN && settle_drain(requests, request);
 }
 
@@ -662,6 +719,8 @@ static void on_timeout(uv_timer_t *timer)
 		refuse_resize_timeout(requests, &head, request);
 	else if (request->op == HPZ_OP_CHECK)
 		desk_refuse(requests, &head, HPZ_ERR_TIMEOUT, "the check is not over yet");
+	else if (request->op == HPZ_OP_TEARDOWN)
+		desk_refuse(requests, &head, HPZ_ERR_TIMEOUT, "no lease has ended meanwhile");
 	else
 		desk_refuse(requests, &head, HPZ_ERR_TIMEOUT, "not so much is clean yet");
 	desk_answer(request);
@@ -695,6 +754,7 @@ CHECK(calibrate)
 CHECK(set)
 CHECK(check)
 CHECK(demand)
+CHECK(teardown)
 CHECK(resize)
 
 #define NEEDS_OWN (CONFIG_ALLOW_LEASE | CONFIG_ALLOW_ADMIN) /* which lease it is decides the rest */
@@ -727,6 +787,7 @@ static const struct {
 	[HPZ_OP_RESIZE]  = {"resize a pool", sizeof(struct hpz_wire_resize), check_resize, handle_resize, CONFIG_ALLOW_ADMIN, false},
 	[HPZ_OP_CLEARING] = {"read status", sizeof(struct hpz_wire_empty), check_empty, handle_clearing, CONFIG_ALLOW_STATUS, false},
 	[HPZ_OP_DEMAND] = {"read status", sizeof(struct hpz_wire_demand), check_demand, handle_demand, CONFIG_ALLOW_STATUS, false},
+	[HPZ_OP_TEARDOWN] = {"read status", sizeof(struct hpz_wire_teardown), check_teardown, handle_teardown, CONFIG_ALLOW_STATUS | CONFIG_ALLOW_LEASE, false},
 };
 /* clang-format on */
 

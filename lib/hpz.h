@@ -747,6 +747,148 @@ HPZ_PUBLIC int hpz_demand_get_pool(
 HPZ_PUBLIC int hpz_demand_get_size(
 	const struct hpz_demand *demand, size_t pool, size_t index, struct hpz_demand_size *size);
 
+/* ---- teardown: what the ends of leases cost ---- */
+
+#define HPZ_TEARDOWN_NONE    UINT64_MAX /* a figure that was not seen, or has not come about */
+#define HPZ_TEARDOWN_BUCKETS 32
+#define HPZ_TEARDOWN_FLUSHES 8
+#define HPZ_TEARDOWN_STAGES  4
+
+/* How a holder let go. */
+enum hpz_teardown_how {
+	HPZ_TEARDOWN_UNKNOWN = 0,
+	HPZ_TEARDOWN_EXIT = 1, /* it ended by itself; code: exit status */
+	HPZ_TEARDOWN_KILL = 2, /* by a signal; code: which */
+	HPZ_TEARDOWN_UNMAP = 3 /* it gave its memory back, and lives on */
+};
+
+/* What sees the end of an address space. A newer hpzd may have more. */
+enum hpz_teardown_source {
+	HPZ_TEARDOWN_NOTHING = 0,
+	HPZ_TEARDOWN_BPF = 1,
+	HPZ_TEARDOWN_PERF = 2,
+	HPZ_TEARDOWN_PIDFD = 3
+};
+
+/* What is timed, and counted in histograms. */
+enum hpz_teardown_stage {
+	HPZ_TEARDOWN_STAGE_EXIT = 1,  /* from the beginning of the exit until the address space is gone */
+	HPZ_TEARDOWN_STAGE_PROOF = 2, /* from then, or from the end of the lease where no exit was seen, until
+					 the memory is proven free */
+	HPZ_TEARDOWN_STAGE_CLEAR = 3, /* from then until it is clean */
+	HPZ_TEARDOWN_STAGE_TOTAL = 4  /* from the beginning of the first stage seen until it is clean */
+};
+
+#define HPZ_TEARDOWN_FORCED  1u /* ended by force: nobody was waited for */
+#define HPZ_TEARDOWN_RESTART 2u /* hpzd was restarted meanwhile: it did not see all of it */
+
+#define HPZ_TEARDOWN_RECORDS    1u
+#define HPZ_TEARDOWN_HISTOGRAMS 2u
+#define HPZ_TEARDOWN_FACTS      4u
+
+struct hpz_teardown_request {
+	size_t struct_size;
+	uint32_t flags; /* what is asked for: HPZ_TEARDOWN_RECORDS ... */
+	uint32_t reserved;
+	uint64_t since;     /* only records that have changed after that revision; 0: all that are kept */
+	int64_t timeout_ms; /* wait so long for the first of them; 0: do not, HPZ_FOREVER */
+};
+#define HPZ_TEARDOWN_REQUEST_INIT                                                                            \
+	{                                                                                                    \
+		sizeof(struct hpz_teardown_request),                                                         \
+			HPZ_TEARDOWN_RECORDS | HPZ_TEARDOWN_HISTOGRAMS | HPZ_TEARDOWN_FACTS, 0, 0, 0         \
+	}
+
+struct hpz_teardown_info {
+	size_t struct_size;
+	uint64_t revision;  /* changes of records so far, this boot: what to ask `since` next */
+	uint64_t sequence;  /* leases that are over so far, this boot */
+	uint64_t now_ns;    /* CLOCK_MONOTONIC */
+	uint32_t source;    /* enum hpz_teardown_source: what is in force now */
+	uint32_t is_own;    /* 1: who asks may read no more than records of its own leases */
+	const char *gap;    /* what it cannot see, for people; "" nothing; borrowed */
+	const char *regime; /* of this host, in short; "" not known yet; borrowed */
+	size_t record_count, histogram_count, fact_count;
+};
+
+/*
+ * The end of one lease, or of a part it gave back. Times are nanoseconds of CLOCK_MONOTONIC, and any of them
+ * may be HPZ_TEARDOWN_NONE.
+ */
+struct hpz_teardown_record {
+	size_t struct_size;
+	uint64_t revision; /* of its last change */
+	uint64_t sequence; /* of those that are over, from 1 on without a gap; 0: it is not */
+	uint64_t lease;
+	uint64_t part_of; /* the lease that gave it back; 0: it is a lease's end */
+	uint64_t bytes;
+	uint64_t page_size;
+	uint64_t kernel_bytes; /* of it, given to the kernel instead of kept */
+	uint64_t orphan_bytes; /* of these, while somebody had them, or may have */
+	uint64_t begun_ns;     /* the holder's exit began, */
+	uint64_t gone_ns;      /* its address space was gone */
+	uint64_t ended_ns;     /* the lease ended */
+	uint64_t proven_ns;    /* all memory was proven free, */
+	uint64_t clean_ns;     /* and clean */
+	uint64_t table_bytes;  /* of page tables when the exit began, */
+	uint64_t table_age_ns; /* or so long before */
+	uint64_t steal_ns;     /* of all CPUs, while the address space ended */
+	/* TLB flushes meanwhile, by kind, as the kernel's enum tlb_flush_reason counts them; each may be
+	 * HPZ_TEARDOWN_NONE. */
+	uint64_t flushes[HPZ_TEARDOWN_FLUSHES];
+	uint64_t stages[HPZ_TEARDOWN_STAGES]; /* how long each took; by enum hpz_teardown_stage - 1 */
+	uint32_t source;                      /* enum hpz_teardown_source */
+	uint32_t how;                         /* enum hpz_teardown_how */
+	int32_t code;                         /* exit status or signal; -1: not seen */
+	int32_t pid;                          /* of the holder that ended last; 0: none was seen */
+	uint32_t holders;                     /* whose end was seen */
+	uint32_t uid;                         /* the lease's */
+	uint32_t flags;                       /* HPZ_TEARDOWN_FORCED ... */
+	const char *label;                    /* this and the following: borrowed */
+	const char *comm;                     /* of the lease's owner, or of who asked for it */
+	const char *regime;                   /* "" not known */
+};
+
+/* Bucket 0 counts what took less than 2^10 ns, bucket i what took 2^(9+i) ns and less than twice that; the
+ * last one all that took longer. */
+struct hpz_teardown_histogram {
+	size_t struct_size;
+	uint64_t page_size;
+	uint32_t stage;     /* enum hpz_teardown_stage */
+	uint32_t is_rest;   /* 1: of labels that are not kept one by one any more; `label` is "" */
+	const char *label;  /* this and the following: borrowed */
+	const char *regime; /* "" not known */
+	uint64_t count, sum_ns, max_ns;
+	uint32_t buckets[HPZ_TEARDOWN_BUCKETS];
+};
+
+/* Something that decides what the end of an address space costs here. */
+struct hpz_teardown_fact {
+	size_t struct_size;
+	const char *name;  /* this and the following: borrowed */
+	const char *value; /* "" not known */
+	const char *where; /* it was read, or why it was not */
+};
+
+struct hpz_teardown; /* a copy of what hpzd has */
+
+/*
+ * What the ends of leases cost, oldest change first. Who may not read status gets the records of its own
+ * leases and no histograms. The caller owns *ret_teardown: hpz_teardown_free(). Errors: INVALID, TIMEOUT
+ * (nothing new within the time), DENIED, UNSUPPORTED (an older hpzd), LOST. Since 0.1.
+ */
+HPZ_PUBLIC int hpz_get_teardown(
+	struct hpz *hpz, const struct hpz_teardown_request *request, struct hpz_teardown **ret_teardown);
+HPZ_PUBLIC void hpz_teardown_free(struct hpz_teardown *teardown);
+/* Each fills a struct whose struct_size is set. Errors: INVALID (no such index). */
+HPZ_PUBLIC int hpz_teardown_get_info(const struct hpz_teardown *teardown, struct hpz_teardown_info *info);
+HPZ_PUBLIC int hpz_teardown_get_record(
+	const struct hpz_teardown *teardown, size_t index, struct hpz_teardown_record *record);
+HPZ_PUBLIC int hpz_teardown_get_histogram(
+	const struct hpz_teardown *teardown, size_t index, struct hpz_teardown_histogram *histogram);
+HPZ_PUBLIC int hpz_teardown_get_fact(
+	const struct hpz_teardown *teardown, size_t index, struct hpz_teardown_fact *fact);
+
 /* ---- check ---- */
 
 #define HPZ_CHECK_REPAIR 1u /* also put right what can be, without touching memory that somebody has */

@@ -22,6 +22,9 @@ static_assert(HPZ_WIRE_LABEL == HPZ_LABEL_MAX && HPZ_WIRE_KEY == HPZ_KEY_MAX, "s
 static_assert(HPZ_WIRE_NODE_ANY == HPZ_NODE_ANY, "same values");
 static_assert(HPZ_WIRE_PRIORITY == HPZ_PRIORITY_MAX, "same values");
 static_assert(HPZ_WIRE_CELLS == HPZ_CELLS_MAX, "same values");
+static_assert(HPZ_WIRE_BUCKETS == HPZ_TEARDOWN_BUCKETS && HPZ_WIRE_FLUSHES == HPZ_TEARDOWN_FLUSHES &&
+		      HPZ_WIRE_NONE == HPZ_TEARDOWN_NONE && HPZ_WIRE_STAGES == HPZ_TEARDOWN_STAGES,
+	"same values");
 
 #define PROTO_SMALLEST_PAGE 4096u
 #define PROTO_MODE_BITS     0666u
@@ -105,6 +108,7 @@ static const uint16_t proto_least[HPZ_OP_LAST + 1] = {
 	[HPZ_OP_UNRESERVE] = 24,
 	[HPZ_OP_CHANGE] = 40,
 	[HPZ_OP_DEMAND] = 16,
+	[HPZ_OP_TEARDOWN] = 24,
 };
 
 size_t proto_get_least_size(uint16_t op)
@@ -408,6 +412,17 @@ int proto_check_list(const struct hpz_wire_list *list, const char **ret_why)
 int proto_check_demand(const struct hpz_wire_demand *demand, const char **ret_why)
 {
 	return demand->reserved ? proto_refuse_reserved(ret_why) : HPZ_OK;
+}
+
+int proto_check_teardown(const struct hpz_wire_teardown *teardown, const char **ret_why)
+{
+	bool is_records = teardown->record == HPZ_RECORD_TEARDOWN;
+
+	if (!is_records && teardown->record != HPZ_RECORD_HISTOGRAM && teardown->record != HPZ_RECORD_FACT)
+		return proto_refuse(HPZ_ERR_UNSUPPORTED, "this kind of record is not known", ret_why);
+	if (!is_records && teardown->timeout_ms)
+		return proto_refuse(HPZ_ERR_INVALID, "a time limit goes with records only", ret_why);
+	return proto_check_timeout(teardown->timeout_ms, ret_why);
 }
 
 int proto_check_wait(const struct hpz_wire_wait *wait, const char **ret_why)

@@ -80,6 +80,13 @@
  * them. It comes in pages as LIST does; a pool's records (one DEMAND_POOL, then its DEMAND_SIZEs) are never
  * split.
  *
+ * TEARDOWN says what the ends of leases cost: the last ones (TEARDOWN records, those that changed least
+ * recently first), how long all of them took (HISTOGRAMs), or under which regime that was (FACTs). It comes
+ * in pages as LIST does; the cursor of records is a revision, which counts the changes of all of them: so it
+ * is also how to ask for what is new, and with a time limit the answer waits for that. `sequence` numbers
+ * those that are over without a gap: one that is missing was forgotten before it was asked for. Who may not
+ * read status gets its own records and no histograms.
+ *
  * CALIBRATE measures the methods of clearing anew, on pages of a pool or of each, and is answered when that
  * is done; CLEARING says what came of it.
  *
@@ -145,8 +152,9 @@ enum hpz_wire_op {
 	HPZ_OP_UNRESERVE = 18,
 	HPZ_OP_CHANGE = 19,
 	HPZ_OP_DEMAND = 20,
+	HPZ_OP_TEARDOWN = 21,
 };
-#define HPZ_OP_LAST HPZ_OP_DEMAND
+#define HPZ_OP_LAST HPZ_OP_TEARDOWN
 
 #define HPZ_WIRE_REPLY 1u /* head.flags */
 
@@ -277,7 +285,10 @@ enum hpz_wire_record {
 	HPZ_RECORD_NODE = 7,
 	HPZ_RECORD_METHOD = 8,
 	HPZ_RECORD_DEMAND_POOL = 9,
-	HPZ_RECORD_DEMAND_SIZE = 10
+	HPZ_RECORD_DEMAND_SIZE = 10,
+	HPZ_RECORD_TEARDOWN = 11,
+	HPZ_RECORD_HISTOGRAM = 12,
+	HPZ_RECORD_FACT = 13
 };
 
 struct hpz_wire_segment {
@@ -609,6 +620,92 @@ struct hpz_wire_demand_size {
 };
 static_assert(sizeof(struct hpz_wire_demand_size) == 120, "wire");
 
+#define HPZ_WIRE_REGIME     64u
+#define HPZ_WIRE_FACT       128u
+#define HPZ_WIRE_TEARDOWNS  256u /* records that are kept of leases that are over */
+#define HPZ_WIRE_HISTOGRAMS 256u
+#define HPZ_WIRE_BUCKETS    32u /* HPZ_TEARDOWN_BUCKETS of hpz.h */
+#define HPZ_WIRE_FLUSHES    8u  /* HPZ_TEARDOWN_FLUSHES of hpz.h */
+#define HPZ_WIRE_STAGES     4u
+#define HPZ_WIRE_NONE       UINT64_MAX
+
+struct hpz_wire_teardown {
+	uint32_t size;
+	uint32_t record;    /* which are asked for: HPZ_RECORD_TEARDOWN, _HISTOGRAM, _FACT */
+	uint64_t cursor;    /* records: only what has changed after that revision; 0: from the start */
+	int64_t timeout_ms; /* records: wait so long for the first; 0: answer with what there is */
+};
+static_assert(sizeof(struct hpz_wire_teardown) == 24, "wire");
+
+/* Reply to TEARDOWN; `records` records of the kind follow. */
+struct hpz_wire_torn_down {
+	uint32_t size;
+	uint32_t records;
+	uint64_t cursor;              /* for the next page; 0: this was the last */
+	uint64_t revision;            /* changes so far */
+	uint64_t sequence;            /* leases that are over, so far */
+	uint64_t now_ns;              /* CLOCK_MONOTONIC */
+	uint32_t source;              /* enum hpz_teardown_source */
+	uint32_t own;                 /* 1: only records of the client's own leases */
+	char regime[HPZ_WIRE_REGIME]; /* "": not known yet */
+	char gap[HPZ_WIRE_TEXT];      /* what the source cannot see, for people; "": nothing */
+};
+static_assert(sizeof(struct hpz_wire_torn_down) == 624, "wire");
+
+/* Times are of CLOCK_MONOTONIC. HPZ_WIRE_NONE: that was not seen, or has not happened. */
+struct hpz_wire_teardown_record {
+	uint32_t size;
+	uint32_t record;   /* HPZ_RECORD_TEARDOWN */
+	uint64_t revision; /* of its last change */
+	uint64_t sequence; /* 0: it is not over */
+	uint64_t lease;
+	uint64_t part_of; /* the lease it was split off from; 0: none */
+	uint64_t bytes;
+	uint64_t page_size;
+	uint64_t kernel_bytes; /* of it, given to the kernel instead of kept */
+	uint64_t orphan_bytes; /* of it, given to the kernel while somebody had it, or may have */
+	uint64_t begun_ns, gone_ns, ended_ns, proven_ns, clean_ns;
+	uint64_t table_bytes, table_age_ns;
+	uint64_t steal_ns;
+	uint64_t flushes[HPZ_WIRE_FLUSHES];
+	uint64_t stages[HPZ_WIRE_STAGES]; /* ns; by enum hpz_teardown_stage - 1 */
+	uint32_t source;                  /* enum hpz_teardown_source */
+	uint32_t how;                     /* enum hpz_teardown_how */
+	int32_t code;
+	int32_t pid; /* 0: none */
+	uint32_t holders;
+	uint32_t uid;
+	uint32_t flags; /* HPZ_TEARDOWN_* */
+	uint32_t reserved;
+	char label[HPZ_WIRE_LABEL];
+	char comm[16];
+	char regime[HPZ_WIRE_REGIME];
+};
+static_assert(sizeof(struct hpz_wire_teardown_record) == 472, "wire");
+
+struct hpz_wire_histogram {
+	uint32_t size;
+	uint32_t record; /* HPZ_RECORD_HISTOGRAM */
+	uint32_t stage;  /* enum hpz_teardown_stage */
+	uint32_t rest;   /* 1: of all labels that are not kept one by one any more */
+	uint64_t page_size;
+	uint64_t count;
+	uint64_t sum_ns, max_ns;
+	uint32_t buckets[HPZ_WIRE_BUCKETS];
+	char label[HPZ_WIRE_LABEL];
+	char regime[HPZ_WIRE_REGIME];
+};
+static_assert(sizeof(struct hpz_wire_histogram) == 368, "wire");
+
+struct hpz_wire_fact {
+	uint32_t size;
+	uint32_t record; /* HPZ_RECORD_FACT */
+	char name[HPZ_WIRE_NAME];
+	char value[HPZ_WIRE_FACT]; /* "": not known */
+	char where[HPZ_WIRE_FACT]; /* it was read, or why it was not */
+};
+static_assert(sizeof(struct hpz_wire_fact) == 328, "wire");
+
 #define HPZ_WIRE_RESIZE_FLAGS 1u /* HPZ_RESIZE_* of hpz.h, same values */
 
 struct hpz_wire_resize {
@@ -777,6 +874,7 @@ int proto_check_verify(const struct hpz_wire_verify *verify, const char **ret_wh
 int proto_check_set(const struct hpz_wire_set *set, const char **ret_why);
 int proto_check_calibrate(const struct hpz_wire_calibrate *calibrate, const char **ret_why);
 int proto_check_demand(const struct hpz_wire_demand *demand, const char **ret_why);
+int proto_check_teardown(const struct hpz_wire_teardown *teardown, const char **ret_why);
 int proto_check_resize(const struct hpz_wire_resize *resize, const char **ret_why);
 int proto_check_check(const struct hpz_wire_check *check, const char **ret_why);
 int proto_check_ack(const struct hpz_wire_ack *ack, const char **ret_why);

@@ -33,6 +33,27 @@ static void on_changed(void *user)
 	reconcile_mark(&harness.reconcile);
 }
 
+static void on_returning(const struct lease *lease, void *user)
+{
+	teardown_begin(&harness.teardown, lease, clock_get_ns(CLOCK_MONOTONIC));
+}
+
+static void on_back(
+	const struct lease *lease, const struct pool_segment *segment, enum handoff_back how, void *user)
+{
+	teardown_add_back(&harness.teardown, lease, segment, how);
+}
+
+static void on_over(const struct lease *lease, bool lives_on, void *user)
+{
+	teardown_set_over(&harness.teardown, lease, lives_on, clock_get_ns(CLOCK_MONOTONIC));
+}
+
+static void on_mended(const struct pool_segment *segment, bool is_clean, void *user)
+{
+	teardown_set_mended(&harness.teardown, segment, is_clean, clock_get_ns(CLOCK_MONOTONIC));
+}
+
 static void on_serve(void *user)
 {
 	if (harness_before_look)
@@ -42,6 +63,7 @@ static void on_serve(void *user)
 
 static void on_settled(void *user)
 {
+	teardown_save(&harness.teardown);
 	request_settle(&harness.requests);
 }
 
@@ -80,7 +102,11 @@ static void forbid_bpf(void)
 
 void harness_open(void (*send)(struct session *session, struct request_reply *reply))
 {
-	const struct handoff_callbacks handoff = {.ended = on_ended, .changed = on_changed};
+	const struct handoff_callbacks handoff = {.ended = on_ended,
+		.changed = on_changed,
+		.returning = on_returning,
+		.back = on_back,
+		.over = on_over};
 	const struct reconcile_callbacks reconcile = {on_serve, on_settled, on_write, NULL};
 	const char *program = getenv("HPZ_TEST_HPZD");
 
@@ -99,20 +125,24 @@ void harness_open(void (*send)(struct session *session, struct request_reply *re
 	assert_non_null(harness.prover);
 	know_facts();
 	assert_int_equal(lease_init_table(&harness.leases), 0);
+	assert_int_equal(teardown_init(&harness.teardown, on_changed, NULL), 0);
 	assert_int_equal(handoff_init(&harness.loop, harness.crew, harness.prover, &harness.leases, &handoff,
 				 &harness.handoff),
 		0);
 	reconcile_init(&harness.reconcile, &harness.loop, get_host(), harness.crew, harness.prover,
 		harness.handoff, &harness.leases, &reconcile);
 	harness.reconcile.stores = &harness.stores;
+	harness.reconcile.teardown = &harness.teardown;
 	books_init(&harness.books, &harness.loop, &harness.reconcile, on_checked, NULL);
 	request_init(&harness.requests, &harness.loop, get_host(), &harness.config, harness.crew,
 		&harness.leases, harness.handoff, &harness.reconcile, &harness.books,
 		send ? send : session_send);
+	harness.requests.teardown = &harness.teardown;
 	assert_int_equal(
 		journal_open(harness.dir, HARNESS_BOOT_ID, on_record, NULL, NULL, &harness.journal), 0);
 	prover_set_journal(harness.prover, harness.journal);
 	assert_int_equal(lease_finish_adoption(&harness.leases, harness.journal), 0);
+	teardown_finish_adoption(&harness.teardown, &harness.leases, harness.journal);
 	reconcile_start(&harness.reconcile, harness.journal);
 	crew_set_hold(harness.crew, true); /* reconcile_start has looked for leftovers and let go */
 }
@@ -152,6 +182,7 @@ void harness_close(void)
 	handoff_free(harness.handoff);
 	prover_free(harness.prover);
 	lease_deinit_table(&harness.leases);
+	teardown_deinit(&harness.teardown);
 	crew_free(harness.crew);
 	journal_close(harness.journal);
 	temp_remove(harness.dir);
@@ -188,6 +219,7 @@ struct pool *harness_add_pool(const struct config_pool *config)
 		list_append(&harness.stores, &store->link);
 	assert_int_equal(pool_open(config, "f", get_host(), store, &pool, error, sizeof error), 0);
 	segment_close_store(store);
+	pool->mended = on_mended;
 	assert_int_equal(reconcile_add_pool(&harness.reconcile, pool), 0);
 	crew_set_hold(harness.crew, true);
 	return pool;

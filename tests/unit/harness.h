@@ -24,6 +24,7 @@ struct harness {
 	struct config config;
 	struct lease_table leases;
 	struct handoff *handoff;
+	struct teardown teardown;
 	struct journal *journal;
 	struct reconcile reconcile;
 	struct requests requests;

@@ -554,6 +554,17 @@ static int call_demand(struct hpz *hpz)
 	return error;
 }
 
+static int call_teardown(struct hpz *hpz)
+{
+	const struct hpz_teardown_request request = HPZ_TEARDOWN_REQUEST_INIT;
+	struct hpz_teardown *teardown = NULL;
+	int error = hpz_get_teardown(hpz, &request, &teardown);
+
+	assert_true(!error == (teardown != NULL));
+	hpz_teardown_free(teardown);
+	return error;
+}
+
 static int call_resize(struct hpz *hpz)
 {
 	struct hpz_resize_request request = HPZ_RESIZE_REQUEST_INIT;
@@ -568,6 +579,7 @@ static const struct {
 	call_fn *call;
 } calls[] = {
 	{HPZ_OP_DEMAND, call_demand},
+	{HPZ_OP_TEARDOWN, call_teardown},
 	{HPZ_OP_LEASE, call_lease},
 	{HPZ_OP_LEASE, call_lease_path},
 	{HPZ_OP_ADOPT, call_adopt},
@@ -1930,6 +1942,247 @@ static void test_wrong_demand(void **state)
 	}
 }
 
+/* ---- teardown ---- */
+
+struct facts_answer {
+	struct hpz_wire_torn_down head;
+	struct hpz_wire_fact fact;
+};
+
+struct histograms_answer {
+	struct hpz_wire_torn_down head;
+	struct hpz_wire_histogram histogram;
+};
+
+struct records_answer {
+	struct hpz_wire_torn_down head;
+	struct hpz_wire_teardown_record record;
+};
+
+static struct records_answer get_records_answer(uint64_t cursor, uint64_t revision)
+{
+	struct records_answer answer = {
+		.head = {.size = sizeof(answer.head),
+			.records = 1,
+			.cursor = cursor,
+			.revision = 12,
+			.sequence = 3,
+			.now_ns = 4,
+			.source = HPZ_TEARDOWN_PERF,
+			.own = 1,
+			.regime = "kvm",
+			.gap = "flushes"},
+		.record = {.size = sizeof(answer.record),
+			.record = HPZ_RECORD_TEARDOWN,
+			.revision = revision,
+			.sequence = 3,
+			.lease = 4,
+			.part_of = 5,
+			.bytes = 6,
+			.page_size = 7,
+			.kernel_bytes = 8,
+			.orphan_bytes = 9,
+			.begun_ns = 10,
+			.gone_ns = 11,
+			.ended_ns = 12,
+			.proven_ns = 13,
+			.clean_ns = HPZ_WIRE_NONE,
+			.table_bytes = 15,
+			.table_age_ns = 16,
+			.steal_ns = 17,
+			.flushes = {18, [HPZ_WIRE_FLUSHES - 1] = 19},
+			.stages = {20, [HPZ_WIRE_STAGES - 1] = 21},
+			.source = HPZ_TEARDOWN_BPF,
+			.how = HPZ_TEARDOWN_KILL,
+			.code = 9,
+			.pid = 22,
+			.holders = 23,
+			.uid = 24,
+			.flags = HPZ_TEARDOWN_FORCED,
+			.label = "l",
+			.comm = "c",
+			.regime = "r"},
+	};
+	return answer;
+}
+
+static void serve_teardown(struct fake *fake, void *data)
+{
+	const struct facts_answer facts = {
+		.head = {.size = sizeof(facts.head), .records = 1},
+		.fact = {.size = sizeof(facts.fact),
+			.record = HPZ_RECORD_FACT,
+			.name = "n",
+			.value = "v",
+			.where = "w"},
+	};
+	const struct histograms_answer histograms = {
+		.head = {.size = sizeof(histograms.head), .records = 1},
+		.histogram = {.size = sizeof(histograms.histogram),
+			.record = HPZ_RECORD_HISTOGRAM,
+			.stage = HPZ_TEARDOWN_STAGE_CLEAR,
+			.rest = 1,
+			.page_size = 2,
+			.count = 3,
+			.sum_ns = 4,
+			.max_ns = 5,
+			.buckets = {6, [HPZ_WIRE_BUCKETS - 1] = 7},
+			.label = "l",
+			.regime = "r"},
+	};
+	struct hpz_wire_teardown wire;
+	struct records_answer records = get_records_answer(9, 9);
+
+	fake_accept(fake);
+	fake_expect(fake, HPZ_OP_TEARDOWN, &wire, sizeof(wire));
+	if (wire.record != HPZ_RECORD_FACT || wire.cursor || wire.timeout_ms)
+		fake_fail(fake, "facts were not asked for");
+	fake_reply(fake, HPZ_OP_TEARDOWN, 0, &facts, sizeof(facts), NULL, 0);
+	fake_expect(fake, HPZ_OP_TEARDOWN, &wire, sizeof(wire));
+	if (wire.record != HPZ_RECORD_HISTOGRAM || wire.cursor || wire.timeout_ms)
+		fake_fail(fake, "histograms were not asked for");
+	fake_reply(fake, HPZ_OP_TEARDOWN, 0, &histograms, sizeof(histograms), NULL, 0);
+	fake_expect(fake, HPZ_OP_TEARDOWN, &wire, sizeof(wire));
+	if (wire.record != HPZ_RECORD_TEARDOWN || wire.cursor != 8 || wire.timeout_ms != 70)
+		fake_fail(fake, "records were not asked for");
+	fake_reply(fake, HPZ_OP_TEARDOWN, 0, &records, sizeof(records), NULL, 0);
+	fake_expect(fake, HPZ_OP_TEARDOWN, &wire, sizeof(wire));
+	if (wire.cursor != 9 || wire.timeout_ms)
+		fake_fail(fake, "another page than comes next");
+	records = get_records_answer(0, 12);
+	fake_reply(fake, HPZ_OP_TEARDOWN, 0, &records, sizeof(records), NULL, 0);
+	fake_expect_end(fake);
+}
+
+static void expect_record(const struct hpz_teardown *teardown, size_t index, uint64_t revision)
+{
+	struct hpz_teardown_record record = {.struct_size = sizeof(record)};
+
+	assert_int_equal(hpz_teardown_get_record(teardown, index, &record), HPZ_OK);
+	assert_true(record.revision == revision && record.sequence == 3 && record.lease == 4);
+	assert_true(record.part_of == 5 && record.bytes == 6 && record.page_size == 7);
+	assert_true(record.kernel_bytes == 8 && record.orphan_bytes == 9 && record.begun_ns == 10);
+	assert_true(record.gone_ns == 11 && record.ended_ns == 12 && record.proven_ns == 13);
+	assert_true(record.clean_ns == HPZ_TEARDOWN_NONE && record.table_bytes == 15);
+	assert_true(record.table_age_ns == 16 && record.steal_ns == 17 && record.flushes[0] == 18);
+	assert_true(record.flushes[HPZ_TEARDOWN_FLUSHES - 1] == 19 && record.stages[0] == 20);
+	assert_true(record.stages[HPZ_TEARDOWN_STAGES - 1] == 21 && record.source == HPZ_TEARDOWN_BPF);
+	assert_true(record.how == HPZ_TEARDOWN_KILL && record.code == 9 && record.pid == 22);
+	assert_true(record.holders == 23 && record.uid == 24 && record.flags == HPZ_TEARDOWN_FORCED);
+	assert_string_equal(record.label, "l");
+	assert_string_equal(record.comm, "c");
+	assert_string_equal(record.regime, "r");
+}
+
+static void expect_teardown(const struct hpz_teardown *teardown)
+{
+	struct hpz_teardown_info info = {.struct_size = sizeof(info)};
+	struct hpz_teardown_histogram histogram = {.struct_size = sizeof(histogram)};
+	struct hpz_teardown_fact fact = {.struct_size = sizeof(fact)};
+
+	assert_int_equal(hpz_teardown_get_info(teardown, &info), HPZ_OK);
+	assert_true(info.record_count == 2 && info.histogram_count == 1 && info.fact_count == 1);
+	assert_true(info.revision == 12 && info.sequence == 3 && info.now_ns == 4 && info.is_own == 1);
+	assert_int_equal(info.source, HPZ_TEARDOWN_PERF);
+	assert_string_equal(info.regime, "kvm");
+	assert_string_equal(info.gap, "flushes");
+	expect_record(teardown, 0, 9);
+	expect_record(teardown, 1, 12);
+	assert_int_equal(hpz_teardown_get_histogram(teardown, 0, &histogram), HPZ_OK);
+	assert_true(histogram.stage == HPZ_TEARDOWN_STAGE_CLEAR && histogram.is_rest == 1);
+	assert_true(histogram.page_size == 2 && histogram.count == 3 && histogram.sum_ns == 4);
+	assert_true(histogram.max_ns == 5 && histogram.buckets[0] == 6);
+	assert_int_equal(histogram.buckets[HPZ_TEARDOWN_BUCKETS - 1], 7);
+	assert_int_equal(hpz_teardown_get_fact(teardown, 0, &fact), HPZ_OK);
+	assert_string_equal(fact.name, "n");
+	assert_string_equal(fact.value, "v");
+	assert_string_equal(fact.where, "w");
+}
+
+static void test_teardown(void **state)
+{
+	struct hpz_teardown_request request = HPZ_TEARDOWN_REQUEST_INIT;
+	struct hpz_teardown_record record = {.struct_size = sizeof(record)};
+	struct hpz_teardown_histogram histogram = {.struct_size = sizeof(histogram)};
+	struct hpz_teardown_fact fact = {.struct_size = sizeof(fact)};
+	struct hpz_teardown_info info = {.struct_size = sizeof(info)};
+	struct hpz_teardown *teardown = NULL;
+	struct hpz *hpz;
+	struct fake fake;
+
+	fake_start(&fake, serve_teardown, NULL);
+	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
+	assert_int_equal(hpz_get_teardown(hpz, NULL, &teardown), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_get_teardown(hpz, &request, NULL), HPZ_ERR_INVALID);
+	request.flags = 0;
+	assert_int_equal(hpz_get_teardown(hpz, &request, &teardown), HPZ_ERR_INVALID);
+	request.flags = 8;
+	assert_int_equal(hpz_get_teardown(hpz, &request, &teardown), HPZ_ERR_INVALID);
+	request.flags = HPZ_TEARDOWN_FACTS;
+	request.timeout_ms = 70;
+	assert_int_equal(hpz_get_teardown(hpz, &request, &teardown), HPZ_ERR_INVALID);
+	request.flags = HPZ_TEARDOWN_RECORDS | HPZ_TEARDOWN_HISTOGRAMS | HPZ_TEARDOWN_FACTS;
+	request.since = 8;
+	assert_int_equal(hpz_get_teardown(hpz, &request, &teardown), HPZ_OK);
+	expect_teardown(teardown);
+	assert_int_equal(hpz_teardown_get_record(teardown, 2, &record), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_teardown_get_histogram(teardown, 1, &histogram), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_teardown_get_fact(teardown, 1, &fact), HPZ_ERR_INVALID);
+	hpz_teardown_free(teardown);
+	hpz_teardown_free(NULL);
+	assert_int_equal(hpz_teardown_get_info(NULL, &info), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_teardown_get_record(NULL, 0, &record), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_teardown_get_histogram(NULL, 0, &histogram), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_teardown_get_fact(NULL, 0, &fact), HPZ_ERR_INVALID);
+	hpz_close(hpz);
+	fake_join(&fake);
+}
+
+/* One answer of each that is not to be believed. */
+static const struct {
+	size_t offset;
+	uint32_t value;
+} wrong_teardowns[] = {
+	{offsetof(struct records_answer, record.record), HPZ_RECORD_POOL},
+	{offsetof(struct records_answer, record.revision), 0},
+	{offsetof(struct records_answer, head.records), 0},
+	{offsetof(struct records_answer, head.records), 2},
+	{offsetof(struct records_answer, head.records), UINT32_MAX},
+	{offsetof(struct records_answer, head.cursor), 5}, /* which was asked for */
+};
+
+static void serve_wrong_teardown(struct fake *fake, void *data)
+{
+	size_t row = *(const size_t *)data;
+	struct records_answer answer = get_records_answer(0, 9);
+	struct hpz_wire_teardown wire;
+
+	memcpy((char *)&answer + wrong_teardowns[row].offset, &wrong_teardowns[row].value, sizeof(uint32_t));
+	fake_accept(fake);
+	fake_expect(fake, HPZ_OP_TEARDOWN, &wire, sizeof(wire));
+	fake_reply(fake, HPZ_OP_TEARDOWN, 0, &answer, sizeof(answer), NULL, 0);
+	fake_expect_end(fake);
+}
+
+static void test_wrong_teardown(void **state)
+{
+	for (size_t row = 0; row < ARRAY_SIZE(wrong_teardowns); row++) {
+		struct hpz_teardown_request request = HPZ_TEARDOWN_REQUEST_INIT;
+		struct hpz_teardown *teardown = NULL;
+		struct hpz *hpz;
+		struct fake fake;
+
+		request.flags = HPZ_TEARDOWN_RECORDS;
+		request.since = 5;
+		fake_start(&fake, serve_wrong_teardown, &row);
+		assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
+		assert_int_equal(hpz_get_teardown(hpz, &request, &teardown), HPZ_ERR_PROTOCOL);
+		assert_null(teardown);
+		hpz_close(hpz);
+		fake_join(&fake);
+	}
+}
+
 /* ---- rules of clearing ---- */
 
 struct clearing_answer {
@@ -3022,6 +3275,8 @@ int main(void)
 		cmocka_unit_test(test_calibrate),
 		cmocka_unit_test(test_demand),
 		cmocka_unit_test(test_wrong_demand),
+		cmocka_unit_test(test_teardown),
+		cmocka_unit_test(test_wrong_teardown),
 		cmocka_unit_test(test_set_and_clearing),
 		cmocka_unit_test(test_list_of_an_older_hpzd),
 		cmocka_unit_test(test_status),

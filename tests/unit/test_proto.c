@@ -619,6 +619,16 @@ static void test_check_others(void **state)
 	const struct hpz_wire_demand demand = {.size = sizeof(demand)};
 	CHECK(demand, demand, cursor, UINT64_MAX, HPZ_OK);
 	CHECK(demand, demand, reserved, 1, HPZ_ERR_UNSUPPORTED);
+
+	const struct hpz_wire_teardown teardown = {.size = sizeof(teardown), .record = HPZ_RECORD_TEARDOWN};
+	CHECK(teardown, teardown, cursor, UINT64_MAX, HPZ_OK);
+	CHECK(teardown, teardown, timeout_ms, -1, HPZ_OK);
+	CHECK(teardown, teardown, timeout_ms, -2, HPZ_ERR_INVALID);
+	CHECK(teardown, teardown, record, HPZ_RECORD_HISTOGRAM, HPZ_OK);
+	CHECK(teardown, teardown, record, HPZ_RECORD_FACT, HPZ_OK);
+	CHECK(teardown, teardown, record, HPZ_RECORD_POOL, HPZ_ERR_UNSUPPORTED);
+	const struct hpz_wire_teardown facts = {.size = sizeof(facts), .record = HPZ_RECORD_FACT};
+	CHECK(teardown, facts, timeout_ms, 1, HPZ_ERR_INVALID);
 	const struct hpz_wire_set set = {.size = sizeof(set), .key = "rate", .value = "1G"};
 	CHECK(set, set, reserved, 1, HPZ_ERR_UNSUPPORTED);
 	CHECK(set, set, value[0], '\0', HPZ_ERR_INVALID); /* something behind its end */
