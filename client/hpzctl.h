@@ -46,6 +46,7 @@ int cmd_reserve(struct hpzctl *ctl, int argc, char **argv);
 int cmd_unreserve(struct hpzctl *ctl, int argc, char **argv);
 int cmd_plan(struct hpzctl *ctl, int argc, char **argv);
 int cmd_demand(struct hpzctl *ctl, int argc, char **argv);
+int cmd_teardown(struct hpzctl *ctl, int argc, char **argv);
 int cmd_calibrate(struct hpzctl *ctl, int argc, char **argv);
 int cmd_simulate(struct hpzctl *ctl, int argc, char **argv);
 int cmd_demote(struct hpzctl *ctl, int argc, char **argv);
