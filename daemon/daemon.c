@@ -14,6 +14,7 @@
 #include "listener.h"
 #include "log.h"
 #include "notify.h"
+#include "paravirt.h"
 #include "size.h"
 
 #define STATUS_MS 1000 /* while a fill goes on */
@@ -31,6 +32,9 @@ struct daemon {
 	struct lease_table leases;
 	struct handoff *handoff;
 	struct teardown teardown;
+	struct paravirt paravirt; /* its reader's until `regime` is over */
+	struct teardown_fact facts[PARAVIRT_FACTS_MAX];
+	uv_work_t regime;
 	struct journal *journal;
 	struct reconcile reconcile;
 	struct books books;
@@ -93,6 +97,40 @@ static void on_over(const struct lease *lease, bool lives_on, void *user)
 {
 	struct daemon *daemon = user;
 	teardown_set_over(&daemon->teardown, lease, lives_on, clock_get_ns(CLOCK_MONOTONIC));
+}
+
+static void on_exit_seen(uint64_t id, const struct lease *lease, const struct exits_seen *seen, void *user)
+{
+	struct daemon *daemon = user;
+	teardown_add_exit(&daemon->teardown, id, lease, seen);
+}
+
+/* In a thread: it reads files that others may keep from us, and 20 ms of the kernel's types. */
+static void read_regime(uv_work_t *work)
+{
+	struct daemon *daemon = work->data;
+	paravirt_read("", paravirt_run_cpuid, &daemon->paravirt);
+}
+
+static void on_regime(uv_work_t *work, int status)
+{
+	struct daemon *daemon = work->data;
+	const struct paravirt *paravirt = &daemon->paravirt;
+	if (status < 0)
+		return;
+	for (size_t i = 0; i < paravirt->fact_count; i++)
+		daemon->facts[i] = (struct teardown_fact){
+			paravirt->facts[i].name, paravirt->facts[i].value, paravirt->facts[i].where};
+	teardown_set_regime(
+		&daemon->teardown, paravirt_get_name(paravirt), daemon->facts, paravirt->fact_count);
+}
+
+static void find_regime(struct daemon *daemon)
+{
+	daemon->regime.data = daemon;
+	int r = uv_queue_work(&daemon->loop, &daemon->regime, read_regime, on_regime);
+	if (r < 0)
+		log_warning("under which regime VMs end cannot be found out: %s", uv_strerror(r));
 }
 
 /* ---- mounts and pools ---- */
@@ -635,6 +673,7 @@ static int open_rooms(struct daemon *daemon, const char *program)
 		.returning = on_returning,
 		.back = on_back,
 		.over = on_over,
+		.exit = on_exit_seen,
 		.user = daemon};
 	const struct reconcile_callbacks reconcile = {on_serve, on_settled, on_write, daemon};
 	snprintf(daemon->error, sizeof daemon->error, "cannot start: out of memory or descriptors");
@@ -773,6 +812,7 @@ int daemon_run(const char *config_path, const char *program, bool is_simulated)
 		log_info("hpzd %s serves %s", HPZ_VERSION, daemon.config.socket);
 		notify_ready();
 		handoff_set_teardown(daemon.handoff, daemon.config.teardown);
+		find_regime(&daemon);
 	}
 	uv_run(&daemon.loop, UV_RUN_DEFAULT);
 	uv_loop_close(&daemon.loop);

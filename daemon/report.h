@@ -46,7 +46,7 @@ size_t report_demand(const struct reconcile *reconcile, size_t index, void *buff
  * A page of what the ends of leases cost, of the kind and from the cursor on that is asked for; of that uid's
  * leases only (-1: of all). Returns the bytes used.
  */
-size_t report_teardown(const struct teardown *teardown, const struct hpz_wire_teardown *wire, int64_t uid,
-	void *buffer, size_t capacity);
+size_t report_teardown(const struct teardown *teardown, const struct exits *exits,
+	const struct hpz_wire_teardown *wire, int64_t uid, void *buffer, size_t capacity);
 
 #endif

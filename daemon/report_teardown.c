@@ -122,8 +122,8 @@ static size_t report_facts(const struct teardown *teardown, struct hpz_wire_torn
 	return sizeof *head + head->records * sizeof *at;
 }
 
-size_t report_teardown(const struct teardown *teardown, const struct hpz_wire_teardown *wire, int64_t uid,
-	void *buffer, size_t capacity)
+size_t report_teardown(const struct teardown *teardown, const struct exits *exits,
+	const struct hpz_wire_teardown *wire, int64_t uid, void *buffer, size_t capacity)
 {
 	struct hpz_wire_torn_down *head = buffer;
 	*head = (struct hpz_wire_torn_down){
@@ -131,11 +131,11 @@ size_t report_teardown(const struct teardown *teardown, const struct hpz_wire_te
 		.revision = teardown->revision,
 		.sequence = teardown->sequence,
 		.now_ns = clock_get_ns(CLOCK_MONOTONIC),
-		.source = teardown->source,
+		.source = exits_get_source(exits),
 		.own = uid >= 0,
 	};
 	proto_set_text(head->regime, sizeof head->regime, teardown->regime);
-	proto_set_text(head->gap, sizeof head->gap, teardown->gap);
+	proto_set_text(head->gap, sizeof head->gap, exits_get_gap(exits));
 	switch (wire->record) {
 	case HPZ_RECORD_TEARDOWN:
 		return report_records(teardown, wire->cursor, uid, head, capacity);

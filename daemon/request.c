@@ -295,8 +295,8 @@ static enum request_outcome reply_teardown(struct requests *requests, const stru
 {
 	size_t capacity = sizeof requests->reply.bytes - sizeof(struct hpz_wire_head);
 	return desk_finish_reply(requests, head->op, head->id,
-		report_teardown(requests->teardown, wire, get_readable_uid(requests, peer),
-			desk_get_payload(requests), capacity));
+		report_teardown(requests->teardown, handoff_get_exits(requests->handoff), wire,
+			get_readable_uid(requests, peer), desk_get_payload(requests), capacity));
 }
 
 static bool has_news(const struct requests *requests, const struct request_peer *peer,

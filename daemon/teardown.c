@@ -281,8 +281,8 @@ static void put_in_sequence(struct teardown *teardown, struct teardown_record *r
 /* The one whose end came last; which that is need not be the order in which they are told. */
 static bool is_later(const struct exits_seen *seen, const struct exits_seen *before)
 {
-	return before->source == EXITS_NOTHING || before->gone_ns == EXITS_NONE ||
-	       seen->gone_ns == EXITS_NONE || seen->gone_ns >= before->gone_ns;
+	return before->gone_ns == EXITS_NONE || seen->gone_ns == EXITS_NONE ||
+	       seen->gone_ns >= before->gone_ns;
 }
 
 void teardown_add_exit(
@@ -296,8 +296,7 @@ void teardown_add_exit(
 		return;
 	if (lease)
 		describe(record, lease);
-	record->holders++;
-	if (is_later(seen, &record->exit)) {
+	if (record->holders++ == 0 || is_later(seen, &record->exit)) {
 		record->exit = *seen;
 		record->how = seen->how == EXITS_EXIT   ? HPZ_TEARDOWN_EXIT
 			      : seen->how == EXITS_KILL ? HPZ_TEARDOWN_KILL
@@ -308,9 +307,11 @@ void teardown_add_exit(
 
 void teardown_begin(struct teardown *teardown, const struct lease *lease, uint64_t now_ns)
 {
-	if (lease->state == HPZ_STATE_OFFERED) /* nobody has had it */
-		return;
 	struct teardown_record *record = find(teardown, lease->id);
+	bool was_had = lease->state != HPZ_STATE_OFFERED &&
+		       (lease->deliver != HPZ_DELIVER_PATH || lease->was_opened);
+	if (!record && !was_had) /* nobody ever did */
+		return;
 	if (!record)
 		record = make_record(teardown, lease->id);
 	if (!record)
@@ -646,7 +647,7 @@ const struct teardown_record *teardown_find_news(
 
 int teardown_init(struct teardown *teardown, void (*changed)(void *user), void *user)
 {
-	*teardown = (struct teardown){.gap = "", .on_change = changed, .user = user};
+	*teardown = (struct teardown){.on_change = changed, .user = user};
 	list_init(&teardown->records);
 	list_init(&teardown->complete);
 	list_init(&teardown->changed);
@@ -673,10 +674,4 @@ void teardown_set_regime(
 	snprintf(teardown->regime, sizeof teardown->regime, "%s", name);
 	teardown->facts = facts;
 	teardown->fact_count = count;
-}
-
-void teardown_set_source(struct teardown *teardown, enum exits_source source, const char *gap)
-{
-	teardown->source = source;
-	teardown->gap = gap;
 }

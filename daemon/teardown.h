@@ -55,7 +55,7 @@ struct teardown_record {
 	uint64_t lease, part_of;
 	uint64_t bytes, page_size, kernel_bytes, orphan_bytes;
 	uint64_t ended_ns, proven_ns, clean_ns; /* EXITS_NONE: not yet, or never */
-	struct exits_seen exit;                 /* of the holder that ended last; source NOTHING: none did */
+	struct exits_seen exit;                 /* of the holder that ended last */
 	enum hpz_teardown_how how;
 	uint32_t holders; /* whose end was seen */
 	uint32_t uid;
@@ -99,8 +99,6 @@ struct teardown {
 	size_t key_count;
 	uint64_t uses;
 	char regime[TEARDOWN_REGIME]; /* "": not known yet */
-	enum exits_source source;     /* what sees exits now */
-	const char *gap;              /* what it does not */
 	const struct teardown_fact *facts;
 	size_t fact_count;
 	struct journal *journal; /* borrowed; NULL: not yet */
@@ -115,8 +113,6 @@ void teardown_deinit(struct teardown *teardown);
 /* What holds on this host from now on; the name is copied, the facts are borrowed. */
 void teardown_set_regime(
 	struct teardown *teardown, const char *name, const struct teardown_fact *facts, size_t count);
-/* What sees exits from now on, and what that cannot see, for people ("": nothing); borrowed. */
-void teardown_set_source(struct teardown *teardown, enum exits_source source, const char *gap);
 
 /* ---- at start ---- */
 
