@@ -286,10 +286,19 @@ class Deaths(VirtTest):
     def test_qemu_is_killed(self):
         domain = self.define("killed")
         domain.start("--paused")
-        self.check_pooled(domain)
-        os.kill(domain.get_pid(), 9)
+        lease, pid = self.check_pooled(domain), domain.get_pid()
+        os.kill(pid, 9)
         domain.wait_state("shut off")
         self.check_as_before()
+        self.check_end(lease, pid)
+
+    def check_end(self, lease, pid):
+        """What the end of it cost is in the statistics: nobody named QEMU as the owner, so it was found."""
+        record = wait_until("its end is complete", lambda: next(
+            (end for end in hpzctl_json("teardown")["records"] if end["lease"] == lease["id"] and end["complete"]), None))
+        self.assertEqual((record["how"], record["code"], record["pid"]), ("kill", 9, pid), record)
+        self.assertEqual((record["label"], record["size"]), (lease["label"], lease["size"]))
+        self.assertGreaterEqual(record["proven_ns"], record["gone_ns"])
 
     def test_libvirtd_is_killed(self):
         """The domain lives on, and so does its lease; a restarted libvirtd, whose hook is told so, ends it with the domain."""
