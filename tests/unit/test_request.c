@@ -243,6 +243,66 @@ static void test_denied(void **state)
 	request_cancel_session(&harness.requests, SESSION(1));
 }
 
+/* ---- teardown ---- */
+
+static enum request_outcome ask_teardown(
+	const struct request_peer *peer, uint32_t record, uint64_t cursor, int64_t timeout_ms)
+{
+	const struct hpz_wire_teardown wire = {
+		.size = sizeof wire, .record = record, .cursor = cursor, .timeout_ms = timeout_ms};
+	harness_make(&in, HPZ_OP_TEARDOWN, 9, &wire, sizeof wire);
+	return ask_as(SESSION(1), peer, &in);
+}
+
+static const struct hpz_wire_torn_down *expect_torn_down(const struct message *message, uint32_t records)
+{
+	harness_expect_ok(message, HPZ_OP_TEARDOWN, 9);
+	const struct hpz_wire_torn_down *head = HARNESS_PAYLOAD(message);
+	assert_int_equal(head->records, records);
+	return head;
+}
+
+/* A lease without memory ends. */
+static void end_lease(uint64_t id, uint32_t uid)
+{
+	struct lease lease = {.id = id, .uid = uid, .state = HPZ_STATE_LEASED, .deliver = HPZ_DELIVER_FD};
+	teardown_begin(&harness.teardown, &lease, 1000);
+	teardown_set_over(&harness.teardown, &lease, true, 1010);
+}
+
+/* Who may only lease sees its own ends, and waits for these. */
+static void test_teardown_of_own(void **state)
+{
+	harness.config.access[0] = (struct config_access){.name = "a",
+		.allow = CONFIG_ALLOW_LEASE,
+		.users = {.is_all = true},
+		.max_connections = CONFIG_NO_LIMIT,
+		.max_requests = CONFIG_NO_LIMIT};
+	harness.config.access_count = 1;
+	end_lease(1, 0);
+	assert_int_equal(ask_teardown(&root, HPZ_RECORD_TEARDOWN, 0, 0), REQUEST_REPLIED);
+	const struct hpz_wire_torn_down *head = expect_torn_down(&out, 1);
+	const struct hpz_wire_teardown_record *record = (const void *)(head + 1);
+	assert_true(record->lease == 1 && record->sequence == 1 && head->sequence == 1 && !head->own);
+	assert_int_equal(ask_teardown(&somebody, HPZ_RECORD_HISTOGRAM, 0, 0), REQUEST_REPLIED);
+	expect_torn_down(&out, 0);
+	assert_int_equal(ask_teardown(&somebody, HPZ_RECORD_TEARDOWN, 0, -1), REQUEST_WAITS);
+	end_lease(2, 0);
+	teardown_save(&harness.teardown);
+	request_settle(&harness.requests);
+	assert_int_equal(sent.count, 0);
+	end_lease(3, somebody.uid);
+	teardown_save(&harness.teardown);
+	request_settle(&harness.requests);
+	assert_int_equal(sent.count, 1);
+	head = expect_torn_down(&sent.replies[0], 1);
+	record = (const void *)(head + 1);
+	assert_true(record->lease == 3 && record->uid == somebody.uid && head->own);
+	/* Another boot's revision: answered at once, with what it is now. */
+	assert_int_equal(ask_teardown(&root, HPZ_RECORD_TEARDOWN, UINT64_MAX, -1), REQUEST_REPLIED);
+	assert_int_equal(expect_torn_down(&out, 0)->revision, 3);
+}
+
 static void test_unread_descriptors(void **state)
 {
 	unread_lease = 4711;
@@ -667,6 +727,7 @@ int main(int argc, char **argv)
 		TEST(test_noise),
 		TEST(test_head),
 		TEST(test_denied),
+		TEST(test_teardown_of_own),
 		TEST(test_unread_descriptors),
 		TEST(test_set),
 		TEST(test_clearing),
