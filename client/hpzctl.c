@@ -31,7 +31,8 @@ static const struct hpzctl_verb verbs[] = {
 	{"set", cmd_set, "KEY=VALUE...",
 		"Change how memory is cleared, until hpzd reloads or restarts: a key of [clear]."},
 	{"bench", cmd_bench, "NAME",
-		"Measure a part of hpz here: all, alloc, clear, lease, mlock, proof, recycle, vm."},
+		"Measure a part of hpz here: all, alloc, clear, lease, mlock, proof, recycle, teardown, vm, "
+		"write-seq."},
 	{"simulate", cmd_simulate, "TRACE",
 		"Show what the VM starts of a trace would have got from pools and stock as these."},
 	{"check", cmd_check, "",
