@@ -33,6 +33,8 @@ struct exits_watch {
 	uint64_t since_ns; /* CLOCK_MONOTONIC */
 	bool is_seen;      /* by the program */
 	bool is_over;      /* its pidfd said so; its address space is still there */
+	uint64_t over_ns;
+	struct list lingering; /* exits.lingering, while is_over */
 	bool is_told;
 	struct list shares;
 	struct crew_job *sampling;
@@ -58,7 +60,9 @@ struct exits {
 	struct ring *ring; /* NULL: no program */
 	struct exits_perf_source *perf;
 	struct crew_job *loading;
-	unsigned open, idle; /* handles not yet closed; watches of nobody now, kept for their next lease */
+	unsigned open, idle;   /* handles not yet closed; watches of nobody now, kept for their next lease */
+	struct list lingering; /* oldest first */
+	unsigned lingering_count;
 	bool is_closing;
 	void (*closed)(void *user);
 	void *user;
@@ -119,6 +123,8 @@ static void on_watch_closed(uv_handle_t *handle)
 static void close_watch(struct exits_watch *watch)
 {
 	list_remove(&watch->link);
+	list_remove(&watch->lingering);
+	watch->exits->lingering_count -= watch->is_over;
 	if (watch->sampling)
 		watch->sampling->user = NULL;
 	watch->sampling = NULL;
@@ -218,6 +224,24 @@ static bool tell_by_program(struct exits_watch *watch, uint64_t now_ns)
 	return true;
 }
 
+/*
+ * Whoever shares the address space keeps it for as long as it likes, also those of any number of processes,
+ * and each costs a descriptor: of the oldest it is told what its pidfd told.
+ */
+static void linger(struct exits_watch *watch, uint64_t now_ns)
+{
+	struct exits *exits = watch->exits;
+	watch->is_over = true;
+	watch->over_ns = now_ns;
+	list_append(&exits->lingering, &watch->lingering);
+	log_debug("exit: process %d is over, and another has its address space", (int)watch->pid);
+	if (++exits->lingering_count <= EXITS_LINGERING_MAX)
+		return;
+	struct exits_watch *oldest = CONTAINER_OF(exits->lingering.next, struct exits_watch, lingering);
+	if (!tell_by_program(oldest, oldest->over_ns))
+		tell_by_pidfd(oldest, oldest->over_ns);
+}
+
 static void on_over(uv_poll_t *poll, int status, int events)
 {
 	struct exits_watch *watch = poll->data;
@@ -227,9 +251,8 @@ static void on_over(uv_poll_t *poll, int status, int events)
 		tell_by_pidfd(watch, now_ns);
 		return;
 	}
-	watch->is_over = !tell_by_program(watch, now_ns);
-	if (watch->is_over)
-		log_debug("exit: process %d is over, and another has its address space", (int)watch->pid);
+	if (!tell_by_program(watch, now_ns))
+		linger(watch, now_ns);
 }
 
 /* ---- watches ---- */
@@ -274,6 +297,7 @@ static int make_watch(
 		return -ENOMEM;
 	list_init(&watch->link);
 	list_init(&watch->shares);
+	list_init(&watch->lingering);
 	watch->exits = exits;
 	watch->pid = pid;
 	watch->pid_start = pid_start;
@@ -385,7 +409,7 @@ static void lose_sight(struct exits_watch *watch)
 {
 	watch->is_seen = false;
 	if (watch->is_over)
-		tell_by_pidfd(watch, clock_get_ns(CLOCK_MONOTONIC));
+		tell_by_pidfd(watch, watch->over_ns);
 }
 
 static void on_ring_closed(uv_handle_t *handle)
@@ -576,6 +600,7 @@ int exits_init(uv_loop_t *loop, struct crew *crew, struct exits **ret_exits)
 	exits->crew = crew;
 	/* Leases of an earlier hpzd are watched before there is a source. */
 	exits->source = EXITS_PIDFD;
+	list_init(&exits->lingering);
 	for (size_t i = 0; i < HASH; i++)
 		list_init(&exits->buckets[i]);
 	*ret_exits = exits;

@@ -19,7 +19,8 @@
  *   ** The last thread, and only from 6.16 on.
  *
  * "Gone" is the end of exit_mmap(): all page tables are free. A child that shares the address space (vfork,
- * CLONE_VM) keeps it: then it is gone when that child has left it, too. pidfd knows nothing of such children.
+ * CLONE_VM) keeps it: then it is gone when that child has left it, too. pidfd knows nothing of such children,
+ * and tells of those whose address space another has that is watched, or of the oldest where many linger.
  * An execve() also ends an address space, but not the process: it is not told.
  *
  * TLB flushes are those that ran in a dying thread of the process: by kind as in the kernel's enum
@@ -44,6 +45,9 @@ enum exits_how { EXITS_UNKNOWN, EXITS_EXIT, EXITS_KILL }; /* code: -1, exit stat
 
 #define EXITS_NONE    UINT64_MAX /* the source could not see it */
 #define EXITS_FLUSHES 8
+
+/* Processes that are over and whose address space another has. */
+#define EXITS_LINGERING_MAX 64
 
 struct exits_seen {
 	int32_t pid;

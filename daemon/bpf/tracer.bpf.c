@@ -41,6 +41,7 @@ struct signal_struct {
 	struct pid *pids[4];
 } CORE;
 struct mm_struct {
+	int map_count;
 	atomic64_t pgtables_bytes;
 } CORE;
 struct task_struct {
@@ -173,12 +174,34 @@ static __always_inline void note_code(struct tracer_state *state, struct task_st
 	state->has_code = 1;
 }
 
+/*
+ * False: it is another one's who is watched and ending, too, and shared it; of that one the end will be told.
+ * An entry whose process is not waited for any more is of an address space that was here before: one that is
+ * empty goes without exit_mmap being told.
+ */
+static __always_inline int note_space(__u64 space, const struct tracer_key *key)
+{
+	if (bpf_map_update_elem(&spaces, &space, key, BPF_NOEXIST) == 0) {
+		__sync_fetch_and_add(&dying, 1);
+		return 1;
+	}
+	struct tracer_key *known = bpf_map_lookup_elem(&spaces, &space);
+	if (!known)
+		return 1; /* there is no place: its last thread is seen to leave it all the same */
+	struct tracer_key other = *known;
+	struct tracer_state *state = bpf_map_lookup_elem(&states, &other);
+	if (state && state->mm == space && !state->gone_ns)
+		return 0;
+	bpf_map_update_elem(&spaces, &space, key, BPF_EXIST);
+	return 1;
+}
+
 /* A thread that still has its address space ends with its group: the first one counts. */
 static __always_inline void begin(struct task_struct *task, int is_steal_known)
 {
 	struct mm_struct *mm = BPF_CORE_READ(task, mm);
 	struct tracer_key key;
-	if (!mm)
+	if (!mm || !BPF_CORE_READ(mm, map_count))
 		return;
 	get_key(task, &key);
 	struct tracer_state *state = bpf_map_lookup_elem(&states, &key);
@@ -190,8 +213,8 @@ static __always_inline void begin(struct task_struct *task, int is_steal_known)
 	if (is_steal_known)
 		state->begun_steal_ns = get_steal();
 	note_code(state, task);
-	if (bpf_map_update_elem(&spaces, &space, &key, BPF_NOEXIST) == 0)
-		__sync_fetch_and_add(&dying, 1);
+	if (!note_space(space, &key))
+		state->begun_ns = 0;
 }
 
 static __always_inline int ends_with_group(struct task_struct *task)

@@ -17,9 +17,11 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-#define SHARES  200
-#define SECONDS 120 /* for anything to happen, on a busy machine */
-#define THREADS 64
+#define SHARES    200
+#define SECONDS   120 /* for anything to happen, on a busy machine */
+#define THREADS   64
+#define SHARERS   8
+#define LINGERING (EXITS_LINGERING_MAX + 3)
 
 struct listener {
 	struct exits_share share;
@@ -426,6 +428,115 @@ static void test_address_space_lives_on(void **state)
 	close_exits();
 }
 
+static bool is_all_but_most_told(void)
+{
+	unsigned count = 0;
+	for (size_t i = 0; i < SHARES; i++)
+		count += listeners[i].count;
+	return count >= LINGERING - EXITS_LINGERING_MAX;
+}
+
+static bool is_all_told(void)
+{
+	size_t i = 0;
+	while (i < LINGERING && listeners[i].count > 0)
+		i++;
+	return i == LINGERING;
+}
+
+/* Others may have it for ever: hpzd waits for some of them only. */
+static void test_many_live_on(void **state)
+{
+	struct process processes[LINGERING];
+	open_exits(CONFIG_TEARDOWN_AUTO);
+	assert_int_equal(pipe2(child_go, O_CLOEXEC), 0);
+	for (size_t i = 0; i < LINGERING; i++) {
+		processes[i] = start_process(act_leave_child);
+		join(&processes[i], i);
+		processes[i].go = close_fd(processes[i].go);
+	}
+	close(child_go[0]);
+	run_until(is_all_but_most_told);
+	close(child_go[1]);
+	run_until(is_all_told);
+	for (size_t i = 0; i < LINGERING; i++) {
+		check_seen(&listeners[i], &processes[i], EXITS_EXIT, 0);
+		reap(&processes[i]);
+	}
+	close_exits();
+}
+
+static bool is_all_but_one_told(void)
+{
+	unsigned count = 0;
+	for (size_t i = 0; i < SHARERS; i++)
+		count += listeners[i].count;
+	return count >= SHARERS - 1;
+}
+
+static char stacks[SHARERS][16384];
+
+/* Beside us in our own memory: nothing that a sanitizer keeps books of. */
+__attribute__((no_sanitize("address", "thread"))) static int pause_for_ever(void *argument)
+{
+	for (;;)
+		syscall(SYS_ppoll, NULL, 0, NULL, NULL, 0);
+	return 0;
+}
+
+/* All in one address space, ours, which stays: of one it may be waited for, of the others nobody will hear.
+ */
+static void test_one_space_of_many(void **state)
+{
+	struct process processes[SHARERS];
+	struct host host = {.root = (char *)""};
+	open_exits(CONFIG_TEARDOWN_AUTO);
+	for (size_t i = 0; i < SHARERS; i++) {
+		struct process *process = &processes[i];
+		process->pid =
+			clone(pause_for_ever, stacks[i] + sizeof stacks[i] - 64, CLONE_VM | SIGCHLD, NULL);
+		assert_true(process->pid > 0);
+		process->go = -1;
+		process->pidfd = (int)syscall(SYS_pidfd_open, process->pid, 0);
+		assert_int_equal(host_get_start_time(&host, process->pid, &process->start), 0);
+		join(process, i);
+	}
+	for (size_t i = 0; i < SHARERS; i++)
+		kill(processes[i].pid, SIGKILL);
+	run_until(is_all_but_one_told);
+	for (size_t i = 0; i < SHARERS; i++) {
+		if (listeners[i].count > 0)
+			check_seen(&listeners[i], &processes[i], EXITS_KILL, SIGKILL);
+		reap(&processes[i]);
+	}
+	close_exits();
+}
+
+/* Of an address space without anything in it the kernel's event of its end does not tell. */
+static void act_unmap_all(void)
+{
+	/* All that x86-64 has; who has less refuses. */
+	long r = syscall(SYS_munmap, 0, 0x7ffffffff000);
+	_exit(r == 0 ? 96 : 97);
+}
+
+static void test_empty_space(void **state)
+{
+	open_exits(CONFIG_TEARDOWN_AUTO);
+	struct process process = start_process(act_unmap_all);
+	join(&process, 0);
+	process.go = close_fd(process.go);
+	run_until(is_first_told);
+	if (listeners[0].seen.how == EXITS_EXIT) { /* some kernels seal a part of it */
+		check_seen(&listeners[0], &process, EXITS_EXIT, 97);
+	} else {
+		check_seen(&listeners[0], &process, EXITS_KILL, SIGSEGV);
+		assert_int_equal(listeners[0].seen.source, EXITS_PIDFD);
+	}
+	reap(&process);
+	close_exits();
+}
+
 /* The first thread leaves long before the others: that is not the beginning of the end. */
 static void test_leader_first(void **state)
 {
@@ -553,6 +664,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_left),
 		cmocka_unit_test(test_too_late),
 		cmocka_unit_test(test_address_space_lives_on),
+		cmocka_unit_test(test_many_live_on),
+		cmocka_unit_test(test_one_space_of_many),
+		cmocka_unit_test(test_empty_space),
 		cmocka_unit_test(test_leader_first),
 		cmocka_unit_test(test_change_of_mode),
 	};
