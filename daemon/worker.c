@@ -783,6 +783,7 @@ struct search {
 	const struct host *host;
 	void (*send_partial)(const struct worker_done *done, void *user);
 	void *user;
+	unsigned looks; /* OPENERS: at descriptors */
 };
 
 static void add_holder(struct search *search, pid_t pid, int fd)
@@ -893,6 +894,14 @@ static int run_holders(const struct worker_job *job, struct worker_done *done,
 
 /* ---- helper: what the measurement of ends needs to know ---- */
 
+/*
+ * A look at a descriptor takes 13 us. What is found waits for 1024 of them, should the job come to its
+ * deadline; and who has very many does not keep the others from being found: those who have memory open it
+ * early.
+ */
+#define OPENERS_TELL    1024
+#define OPENERS_FDS_MAX 8192 /* of one process */
+
 /* Which of the files a descriptor is of; file_count: none. */
 static uint32_t find_file(const struct search *search, pid_t pid, const char *number)
 {
@@ -915,17 +924,24 @@ static bool is_colleague(pid_t pid)
 	return end && sscanf(end, ") %*c %d", &parent) == 1 && parent == getppid();
 }
 
+static void send_openers(struct search *search)
+{
+	struct worker_done *done = search->done;
+	if (done->holder_count == 0 || !search->send_partial)
+		return;
+	done->is_partial = 1;
+	search->send_partial(done, search->user);
+	done->is_partial = done->holder_count = 0;
+}
+
 static void add_opener(struct search *search, pid_t pid, int fd, uint32_t file)
 {
 	struct worker_done *done = search->done;
 	uint64_t start = 0;
 	if (is_colleague(pid) || host_get_start_time(search->host, pid, &start) < 0)
 		return;
-	if (done->holder_count == WORKER_HOLDERS_MAX && search->send_partial) {
-		done->is_partial = 1;
-		search->send_partial(done, search->user);
-		done->is_partial = done->holder_count = 0;
-	}
+	if (done->holder_count == WORKER_HOLDERS_MAX)
+		send_openers(search);
 	uint32_t before = done->holder_count;
 	add_holder(search, pid, fd);
 	if (done->holder_count == before)
@@ -938,14 +954,19 @@ static void search_openers(struct search *search, pid_t pid)
 {
 	char path[64];
 	uint32_t seen = 0; /* bit per file */
+	unsigned looks = 0;
 	_Static_assert(WORKER_FILES <= 32, "a bit per file");
 	snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
 	DIR *dir = opendir(path);
 	if (!dir)
 		return;
-	for (struct dirent *entry; (entry = readdir(dir));) {
-		uint32_t file =
-			entry->d_name[0] == '.' ? WORKER_FILES : find_file(search, pid, entry->d_name);
+	for (struct dirent *entry; looks < OPENERS_FDS_MAX && (entry = readdir(dir));) {
+		if (entry->d_name[0] == '.')
+			continue;
+		uint32_t file = find_file(search, pid, entry->d_name);
+		looks++;
+		if (++search->looks % OPENERS_TELL == 0)
+			send_openers(search);
 		if (file >= search->job->file_count || seen & 1u << file)
 			continue;
 		seen |= 1u << file;
