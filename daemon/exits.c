@@ -189,8 +189,7 @@ static void tell(struct exits_watch *watch, struct exits_seen *seen)
 		struct exits_share *share = CONTAINER_OF(watch->shares.next, struct exits_share, link);
 		list_remove(&share->link);
 		share->watch = NULL;
-		if (watch->exits->source != EXITS_NOTHING)
-			share->seen(share, seen);
+		share->seen(share, seen);
 	}
 	close_watch(watch);
 }

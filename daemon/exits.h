@@ -74,7 +74,10 @@ struct exits_share {
 };
 
 int exits_init(uv_loop_t *loop, struct crew *crew, struct exits **ret_exits);
-/* What is to be used from now on, CONFIG_TEARDOWN_*; loads it, which takes a moment. Not before READY. */
+/*
+ * What is to be used from now on, CONFIG_TEARDOWN_*; loads it, which takes a moment. Not before READY. Off:
+ * nobody more is watched; of those who are it is still told, by their pidfd.
+ */
 void exits_set_mode(struct exits *exits, enum config_teardown mode);
 /* What is in force, and what it cannot see and why; "" if nothing. */
 enum exits_source exits_get_source(const struct exits *exits);

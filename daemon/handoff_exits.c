@@ -10,6 +10,7 @@
 #define SEARCH_DELAY_MS 50   /* whoever opens one often opens others next */
 #define SEARCH_TRIES    8    /* opened again and again by somebody who is gone before we look */
 #define JOB_DEADLINE_MS 5000
+#define HOLDERS_MAX     32 /* of those found: each costs two descriptors, and anybody may start thousands */
 
 /* A lease with holders, or on its way to some. */
 struct entry {
@@ -105,14 +106,16 @@ static void on_seen(struct exits_share *share, const struct exits_seen *seen)
 	exits->seen(lease, lease_find(exits->leases, lease), seen, exits->user);
 }
 
-static bool has_holder(const struct entry *entry, pid_t pid, uint64_t pid_start)
+static bool may_add(const struct entry *entry, pid_t pid, uint64_t pid_start)
 {
+	unsigned count = 0;
 	LIST_FOR_EACH (pos, &entry->holders) {
 		const struct holder *holder = CONTAINER_OF(pos, struct holder, link);
 		if (holder->pid == pid && holder->pid_start == pid_start)
-			return true;
+			return false;
+		count++;
 	}
-	return false;
+	return count < HOLDERS_MAX;
 }
 
 static void add_holder(struct handoff_exits *exits, struct entry *entry, pid_t pid, uint64_t pid_start,
@@ -204,7 +207,7 @@ static void on_openers(struct crew_job *job, const struct worker_done *done, voi
 	for (uint32_t i = 0; !exits->is_closing && i < done->holder_count; i++) {
 		const struct worker_holder *found = &done->holders[i];
 		struct entry *entry = find_entry(exits, exits->searched[found->file]);
-		if (!entry || entry->is_over || has_holder(entry, found->pid, found->pid_start))
+		if (!entry || entry->is_over || !may_add(entry, found->pid, found->pid_start))
 			continue;
 		_cleanup_fd_ int pidfd = handoff_open_process(found->pid, found->pid_start);
 		if (pidfd < 0)

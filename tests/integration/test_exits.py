@@ -26,6 +26,19 @@ HOLDER = "import time; memory = b'x' * (64 << 20); print('ready', flush=True); t
 SEEN_BY = "ends of processes are seen by"
 OPENER = "import sys, time; file = open(sys.argv[1], 'r+b'); print('ready', flush=True); time.sleep(600)"
 
+# A file, and children that have it open, too.
+OPENERS = """
+import os, sys, time
+file = open(sys.argv[1], "r+b")
+for _ in range(int(sys.argv[2]) - 1):
+    if os.fork() == 0:
+        time.sleep(600)
+        os._exit(0)
+print("ready", flush=True)
+time.sleep(600)
+"""
+OPENED_BY, WATCHED_MAX = 48, 32  # HOLDERS_MAX in daemon/handoff_exits.c
+
 
 class ExitsTest(SimulatedTest):
     HPZD = "log_level = debug"
@@ -101,6 +114,24 @@ class Exits(ExitsTest):
         wait_until("the owner's lease is over", lambda: len(self.get_leases()) < 2, 60)
         self.assertEqual([row["id"] for row in self.get_leases()], [lease["id"]])
         self.hpzctl("release", lease["id"])
+
+    def test_many_have_it_open(self):
+        """Anybody may start thousands: of those who have a path lease open some are watched, each costs hpzd descriptors."""
+        lease = hpzctl_json("lease", "104M", "--path", "--keep", "--socket", self.service.socket)
+        self.process.send_signal(signal.SIGSTOP)  # it looks when all have it
+        with subprocess.Popen([sys.executable, "-c", OPENERS, lease["segments"][0]["path"], str(OPENED_BY)],
+                              stdout=subprocess.PIPE, text=True, start_new_session=True) as openers:
+            try:
+                self.assertEqual(openers.stdout.readline(), "ready\n")
+                self.process.send_signal(signal.SIGCONT)
+                wait_until("some are found", lambda: self.get_log().count("has it open") >= WATCHED_MAX, 60)
+            finally:
+                self.process.send_signal(signal.SIGCONT)
+                os.killpg(openers.pid, signal.SIGKILL)
+        wait_until("their ends are told", lambda: len(_SEEN.findall(self.get_log())) >= WATCHED_MAX, 60)
+        self.hpzctl("release", lease["id"])
+        wait_until("the lease is over", lambda: not self.get_leases(), 60)
+        self.assertEqual(self.get_log().count("has it open"), WATCHED_MAX)
 
     def test_many_at_once(self):
         with contextlib.ExitStack() as stack:

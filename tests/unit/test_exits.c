@@ -87,6 +87,11 @@ static bool is_second_told(void)
 	return listeners[1].count > 0;
 }
 
+static bool is_third_told(void)
+{
+	return listeners[2].count > 0;
+}
+
 static void open_exits(enum config_teardown mode)
 {
 	uv_loop_init(&loop);
@@ -587,6 +592,15 @@ static void test_change_of_mode(void **state)
 	run_until(is_second_told);
 	assert_int_equal(listeners[1].seen.source, EXITS_PIDFD);
 	reap(&other);
+
+	/* Whoever shares a watch may wait for its end, however it is told. */
+	struct process last = start_process(act_pause);
+	join(&last, 2);
+	exits_set_mode(exits, CONFIG_TEARDOWN_OFF);
+	kill(last.pid, SIGKILL);
+	run_until(is_third_told);
+	assert_int_equal(listeners[2].seen.source, EXITS_PIDFD);
+	reap(&last);
 	close_exits();
 }
 
