@@ -62,11 +62,23 @@ static bool domain_check_is_wrapped(const struct domain *domain)
 	return strncmp(slash ? slash + 1 : domain->emulator, "hpz-qemu", sizeof("hpz-qemu") - 1) == 0;
 }
 
+/* Whether its emulator, which is ours, finds memory to lease: in a file's place there is a file. */
+static bool domain_check_is_leased(const struct domain_verdict *verdict)
+{
+	return verdict->domain.has_hugepages ||
+	       (verdict->settings.is_for_ram && verdict->domain.source != DOMAIN_SOURCE_FILE);
+}
+
 static void domain_check_domain(struct domain_verdict *verdict)
 {
 	const struct domain_plan *plan = &verdict->plan;
 
-	if (*plan->why && verdict->is_wrapped)
+	if (*plan->why && verdict->is_wrapped && !domain_check_is_leased(verdict))
+		domain_check_note(verdict, DOMAIN_PROBLEM,
+			"its emulator, hpz-qemu(1), leases what is of huge pages, and nothing of it is: it "
+			"takes "
+			"<hugepages/>, or ram = yes in [qemu] of hpzd.conf");
+	else if (*plan->why && verdict->is_wrapped)
 		domain_check_note(
 			verdict, DOMAIN_NOTE, "its emulator, hpz-qemu(1), leases its memory by itself");
 	else if (*plan->why)
@@ -93,8 +105,10 @@ static void domain_check_host(struct domain_verdict *verdict)
 		domain_check_note(verdict, DOMAIN_NOTE,
 			"hpzd.conf cannot be read, the hook takes its defaults: %s",
 			verdict->settings.mistake);
-	while (domain_host_next(&verdict->host, &verdict->settings, &verdict->domain, verdict->is_wrapped,
-		&at, &is_problem, text))
+	/* What the hook serves the wrapper leaves alone. */
+	bool is_wrapped = verdict->is_wrapped && *verdict->plan.why;
+	while (domain_host_next(
+		&verdict->host, &verdict->settings, &verdict->domain, is_wrapped, &at, &is_problem, text))
 		domain_check_note(verdict, is_problem ? DOMAIN_PROBLEM : DOMAIN_NOTE, "%s", text);
 }
 

@@ -98,6 +98,7 @@ void hook_settings_read(const char *config_path, struct hook_settings *ret_setti
 	ret_settings->is_enabled = config.libvirt.is_enabled;
 	ret_settings->refuses = config.libvirt.on_failure == CONFIG_FAILURE_REFUSE;
 	ret_settings->deadline_ms = config.libvirt.deadline_ms;
+	ret_settings->is_for_ram = config.qemu.is_for_ram;
 	ret_settings->has_user = config.libvirt.user.is_set;
 	ret_settings->uid = config.libvirt.user.uid;
 	ret_settings->gid = config.libvirt.user.gid;

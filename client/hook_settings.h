@@ -27,6 +27,7 @@ struct hook_settings {
 	unsigned deadline_ms;
 	char socket[HOOK_PATH_MAX], run_dir[HOOK_PATH_MAX];
 	char backing_dir[HOOK_PATH_MAX]; /* the one with a directory for each domain */
+	bool is_for_ram;                 /* of [qemu], for hpzctl domain check */
 	bool has_user;
 	uint32_t uid, gid;
 	size_t pool_count;

@@ -43,6 +43,30 @@ static void test_wrapped(void **state)
 	assert_null(strstr(domain_run_said, "hpzd cannot be asked"));
 }
 
+#define WRAPPER "<devices><emulator>/usr/libexec/hpz/hpz-qemu</emulator></devices>"
+
+/* Our emulator leaves alone what is not of huge pages, if it is not told otherwise, and what the hook puts
+ * there. */
+static void test_wrapped_for_nothing(void **state)
+{
+	static const char words[] = "problem: its emulator, hpz-qemu(1), leases what is of huge pages";
+	char path[PATH_MAX];
+
+	assert_int_equal(check(XML(WRAPPER), NULL), HPZCTL_FAILED);
+	domain_run_expect(words);
+	domain_run_expect("web1: its memory does not come from a pool");
+	temp_put(domain_run_dir, "hpzd.conf", "[qemu]\nram = yes\n");
+	temp_path(domain_run_dir, "hpzd.conf", path);
+	setenv("HPZ_CONFIG", path, 1);
+	check(XML(WRAPPER), NULL);
+	domain_run_expect("leases its memory by itself");
+	check(XML("<memoryBacking><source type='file'/></memoryBacking>" WRAPPER), NULL);
+	domain_run_expect(words);
+	check(XML(POOLED WRAPPER), NULL);
+	domain_run_expect("problem: hpzd cannot be asked");
+	assert_null(strstr(domain_run_said, "hpz-qemu"));
+}
+
 static void test_known(void **state)
 {
 	/* With what libvirt says, its version, too: the driver is of this one, which is not too old. */
@@ -59,6 +83,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		DOMAIN_RUN_TEST(test_verdict),
 		DOMAIN_RUN_TEST(test_wrapped),
+		DOMAIN_RUN_TEST(test_wrapped_for_nothing),
 		DOMAIN_RUN_TEST(test_known),
 	};
 
