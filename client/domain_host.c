@@ -132,7 +132,9 @@ static void domain_host_read_hook(const char *root, struct domain_host *host)
 	if (!*host->hook_path)
 		host->hook = DOMAIN_HOOK_NOWHERE;
 	else if (lstat(path, &st) < 0)
-		host->hook = DOMAIN_HOOK_MISSING;
+		host->hook = errno == EACCES ? DOMAIN_HOOK_HIDDEN : DOMAIN_HOOK_MISSING;
+	else if (stat(path, &st) < 0 && errno == EACCES)
+		host->hook = DOMAIN_HOOK_HIDDEN;
 	else if (stat(path, &st) < 0 || !S_ISREG(st.st_mode) || access(path, X_OK) < 0)
 		host->hook = DOMAIN_HOOK_BROKEN;
 	else
@@ -177,6 +179,11 @@ static bool domain_host_has_no_hook(const struct domain_host_case *it)
 static bool domain_host_has_broken_hook(const struct domain_host_case *it)
 {
 	return it->host->hook == DOMAIN_HOOK_BROKEN;
+}
+
+static bool domain_host_hides_hook(const struct domain_host_case *it)
+{
+	return it->host->hook == DOMAIN_HOOK_HIDDEN;
 }
 
 static bool domain_host_is_old(const struct domain_host_case *it)
@@ -260,6 +267,8 @@ static const struct {
 	{true, true, false, domain_host_has_no_hook, "libvirt has no hook ", domain_host_get_hook},
 	{true, true, false, domain_host_has_broken_hook, "libvirt cannot run its hook ",
 		domain_host_get_hook},
+	{false, true, false, domain_host_hides_hook,
+		"only root can see what libvirt has there: this may be wrong without ", domain_host_get_hook},
 	{true, true, false, domain_host_is_old, "this libvirt looks for no hooks in qemu.d: it takes 6.5",
 		NULL},
 	{true, true, false, domain_host_looks_elsewhere,

@@ -15,6 +15,7 @@ enum domain_hook {
 	DOMAIN_HOOK_NOWHERE, /* hpz was built to install none */
 	DOMAIN_HOOK_MISSING,
 	DOMAIN_HOOK_BROKEN, /* libvirt cannot run what is there */
+	DOMAIN_HOOK_HIDDEN, /* who asks may not look: only root sees /etc/libvirt on some hosts */
 	DOMAIN_HOOK_THERE,
 };
 

@@ -94,6 +94,25 @@ static void test_hook(void **state)
 	assert_null(strstr(judge(false), "hook "));
 }
 
+/* Who may not look does not know that there is none. */
+static void test_hidden_hook(void **state)
+{
+	char path[PATH_MAX];
+
+	if (geteuid() != 0)
+		skip();
+	make_hook();
+	temp_path(dir, "etc/libvirt", path);
+	assert_int_equal(chmod(dir, 0711), 0);
+	assert_int_equal(chmod(path, 0700), 0);
+	assert_int_equal(seteuid(65534), 0);
+	const char *said = look(false);
+	assert_int_equal(seteuid(0), 0);
+	assert_non_null(strstr(said, "note: only root can see what libvirt has there"));
+	assert_null(strstr(said, "problem: libvirt"));
+	expect("only root can see", false);
+}
+
 static void test_settings(void **state)
 {
 	expect("enabled = no", false);
@@ -238,6 +257,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(test_hook),
+		TEST(test_hidden_hook),
 		TEST(test_settings),
 		TEST(test_version),
 		TEST(test_backing_dir),
