@@ -8,10 +8,11 @@
 #include <sys/sysmacros.h>
 
 #define MOUNTS_LIST "/proc/self/mountinfo"
-#define MOUNTS_ONCE 64 /* so many at most: who makes them faster than we find them is root */
+#define MOUNTS_ONCE 64 /* so many looks at most: who makes or moves them faster than that wins */
 
 struct mounts_wanted {
 	const char *source; /* NULL: the file */
+	const char *path;   /* the file's */
 	dev_t dev;
 	ino_t ino;
 };
@@ -39,10 +40,11 @@ bool hook_mounts_parse(const char *line, struct hook_mount *ret_mount)
 	const char *end = strstr(line, " - ");
 
 	if (!end ||
-		sscanf(line, "%u %*u %u:%u %*s %4095s", &mount.id, &mount.major, &mount.minor, mount.path) !=
-			4 ||
+		sscanf(line, "%u %*u %u:%u %4095s %4095s", &mount.id, &mount.major, &mount.minor, mount.root,
+			mount.path) != 5 ||
 		sscanf(end, " - %*s %255s", mount.source) != 1)
 		return false;
+	hook_mounts_unescape(mount.root);
 	hook_mounts_unescape(mount.path);
 	hook_mounts_unescape(mount.source);
 	*ret_mount = mount;
@@ -62,7 +64,16 @@ static int hook_mounts_open(const struct hook_mount *mount, struct stat *ret_sta
 	return steal_fd(&fd);
 }
 
-/* 1: it is one of those, and is unmounted; 0: it is not; or negative errno. */
+/* Whether it is one of those as far as the list says: a file's path ends with its place in its mount. */
+static bool hook_mounts_is_named(const struct mounts_wanted *wanted, const struct hook_mount *mount)
+{
+	size_t length = wanted->path ? strlen(wanted->path) : 0, root_length = strlen(mount->root);
+
+	return wanted->source ||
+	       (root_length <= length && strcmp(wanted->path + length - root_length, mount->root) == 0);
+}
+
+/* 1: it is one of those, and is unmounted; 0: it is not; -EAGAIN: it has been moved, or negative errno. */
 static int hook_mounts_try(const struct mounts_wanted *wanted, const struct hook_mount *mount)
 {
 	char path[40];
@@ -72,9 +83,8 @@ static int hook_mounts_try(const struct mounts_wanted *wanted, const struct hook
 			   : makedev(mount->major, mount->minor) != wanted->dev)
 		return 0;
 	_cleanup_fd_ int fd = hook_mounts_open(mount, &st);
-	/* Moved a moment ago: it is looked for again. */
 	if (fd < 0)
-		return 0;
+		return hook_mounts_is_named(wanted, mount) ? -EAGAIN : 0;
 	if (!wanted->source && (st.st_dev != wanted->dev || st.st_ino != wanted->ino))
 		return 0;
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
@@ -84,29 +94,32 @@ static int hook_mounts_try(const struct mounts_wanted *wanted, const struct hook
 	return errno == EINVAL ? 0 : -errno;
 }
 
-/* The first of them in the list. 1, 0: there is none, or negative errno. */
+/* The first of them in the list. 1, 0: there is none, -EAGAIN: one has been moved, or negative errno. */
 static int hook_mounts_remove_one(const struct mounts_wanted *wanted)
 {
 	_cleanup_file_ FILE *list = fopen(MOUNTS_LIST, "re");
 	_cleanup_free_ struct hook_mount *mount = malloc(sizeof(*mount));
 	_cleanup_free_ char *line = NULL;
 	size_t capacity = 0;
+	bool is_moved = false;
 	int r = 0;
 
 	if (!list || !mount)
 		return -ENOMEM;
-	while (r == 0 && getline(&line, &capacity, list) > 0)
+	while ((r == 0 || r == -EAGAIN) && getline(&line, &capacity, list) > 0) {
 		r = hook_mounts_parse(line, mount) ? hook_mounts_try(wanted, mount) : 0;
-	return r;
+		is_moved |= r == -EAGAIN;
+	}
+	return r == 0 && is_moved ? -EAGAIN : r;
 }
 
 static int hook_mounts_remove(const struct mounts_wanted *wanted)
 {
 	int r = 1;
 
-	for (size_t i = 0; r > 0 && i < MOUNTS_ONCE; i++)
+	for (size_t i = 0; (r > 0 || r == -EAGAIN) && i < MOUNTS_ONCE; i++)
 		r = hook_mounts_remove_one(wanted);
-	return r > 0 ? -EBUSY : r;
+	return r > 0 || r == -EAGAIN ? -EBUSY : r;
 }
 
 int hook_mounts_remove_file(const char *path)
@@ -117,7 +130,7 @@ int hook_mounts_remove_file(const char *path)
 		return errno == ENOENT ? 0 : -errno;
 	if (!S_ISREG(st.st_mode))
 		return -EUCLEAN;
-	return hook_mounts_remove(&(struct mounts_wanted){.dev = st.st_dev, .ino = st.st_ino});
+	return hook_mounts_remove(&(struct mounts_wanted){.path = path, .dev = st.st_dev, .ino = st.st_ino});
 }
 
 int hook_mounts_remove_source(const char *source)

@@ -13,9 +13,11 @@ static void test_lines(void **state)
 	assert_int_equal(mount.id, 36);
 	assert_int_equal(mount.major, 98);
 	assert_int_equal(mount.minor, 0);
+	assert_string_equal(mount.root, "/mnt1");
 	assert_string_equal(mount.path, "/mnt2");
 	assert_string_equal(mount.source, "/dev/root");
-	assert_true(hook_mounts_parse("7 1 0:30 / /a\\040b\\134\\012c rw - tmpfs hpz:x rw\n", &mount));
+	assert_true(hook_mounts_parse("7 1 0:30 /r\\040 /a\\040b\\134\\012c rw - tmpfs hpz:x rw\n", &mount));
+	assert_string_equal(mount.root, "/r ");
 	assert_string_equal(mount.path, "/a b\\\nc");
 	assert_string_equal(mount.source, "hpz:x");
 }
