@@ -124,10 +124,12 @@ static void hook_make_source(const struct hook_call *call, char ret_source[HOOK_
 
 /* ---- undoing ---- */
 
-/* Takes out what an earlier call put into the domain's directory; the directory, too, if libvirt could not.
+/*
+ * Takes out what an earlier call put into the domain's directory; the directory, too, if libvirt could not. 0
+ * or negative errno: something is left.
  */
-static void hook_undo(struct hook_call *call, const struct hook_report *report,
-	const struct hook_state *state, bool is_over)
+static int hook_undo(struct hook_call *call, const struct hook_report *report, const struct hook_state *state,
+	bool is_over)
 {
 	_cleanup_fd_ int directory = hook_place_open_directory(call->base, state->directory);
 	char source[HOOK_SOURCE_MAX];
@@ -147,6 +149,7 @@ static void hook_undo(struct hook_call *call, const struct hook_report *report,
 	/* Where something was mounted libvirt found it busy. */
 	if (is_over && directory >= 0)
 		unlinkat(call->base, state->directory, AT_REMOVEDIR);
+	return r;
 }
 
 /* What was put into place and cannot be of use; what is ordinary stays. */
@@ -441,13 +444,25 @@ static void hook_start(struct hook_call *call, const struct hook_report *report)
 
 /* ---- started ---- */
 
+/* Nothing is noted, perhaps because it could not be: ordinary memory is found without. */
+static void hook_undo_unnoted(
+	struct hook_call *call, const struct hook_report *report, struct hook_state *state)
+{
+	*state = (struct hook_state){.is_ordinary = true};
+	hook_undo(call, report, state, false);
+}
+
 /* QEMU has its memory open: nobody else needs to be able to. */
 static void hook_started(struct hook_call *call, const struct hook_report *report)
 {
 	_cleanup_free_ struct hook_state *state = calloc(1, sizeof(*state));
 
-	if (!state || hook_state_read(call->settings.run_dir, call->state_name, state) < 0)
+	if (!state)
 		return;
+	if (hook_state_read(call->settings.run_dir, call->state_name, state) < 0) {
+		hook_undo_unnoted(call, report, state);
+		return;
+	}
 	for (size_t i = 0; i < state->file_count; i++) {
 		/* One of its own has no other name than that which goes now. */
 		int r = state->files[i].way == HOOK_WAY_OWN ? 0 : hook_place_close_door(state->files[i].path);
@@ -460,34 +475,46 @@ static void hook_started(struct hook_call *call, const struct hook_report *repor
 
 /* ---- the end ---- */
 
-static bool hook_end(struct hook_call *call, const struct hook_report *report)
+enum hook_left {
+	HOOK_LEFT_NOTHING,
+	HOOK_LEFT_LEASE, /* which ends by itself; or it is not known what */
+	HOOK_LEFT_MOUNT, /* or a name: in its directory */
+};
+
+static enum hook_left hook_end(struct hook_call *call, const struct hook_report *report)
 {
 	_cleanup_free_ struct hook_state *state = calloc(1, sizeof(*state));
 	_cleanup_free_ struct hook_answer *answer = calloc(1, sizeof(*answer));
 
-	if (!state || !answer || hook_state_read(call->settings.run_dir, call->state_name, state) < 0)
-		return true;
-	hook_undo(call, report, state, true);
+	if (!state || !answer)
+		return HOOK_LEFT_LEASE;
+	if (hook_state_read(call->settings.run_dir, call->state_name, state) < 0) {
+		hook_undo_unnoted(call, report, state);
+		return HOOK_LEFT_LEASE;
+	}
+	int r = hook_undo(call, report, state, true);
 	if (state->lease)
 		hook_ask_release(&call->settings, state->lease, hook_get_ask_end(call, 3), answer);
-	if (answer->error && answer->error != HPZ_ERR_UNKNOWN_LEASE)
+	bool is_over = answer->error == 0 || answer->error == HPZ_ERR_UNKNOWN_LEASE;
+	if (!is_over)
 		hook_report_note(report, LOG_WARNING,
 			"lease %" PRIu64 " ends by itself, as it cannot be released: %s", state->lease,
 			answer->text);
-	return answer->error == 0 || answer->error == HPZ_ERR_UNKNOWN_LEASE;
+	return r < 0 ? HOOK_LEFT_MOUNT : is_over ? HOOK_LEFT_NOTHING : HOOK_LEFT_LEASE;
 }
 
 /* What fails is tried again at `release`. */
 static void hook_stopped(struct hook_call *call, const struct hook_report *report)
 {
-	if (hook_end(call, report))
+	if (hook_end(call, report) == HOOK_LEFT_NOTHING)
 		hook_state_remove(call->settings.run_dir, call->state_name);
 }
 
+/* What does not end by itself is tried again at the domain's next start. */
 static void hook_release(struct hook_call *call, const struct hook_report *report)
 {
-	hook_end(call, report);
-	hook_state_remove(call->settings.run_dir, call->state_name);
+	if (hook_end(call, report) != HOOK_LEFT_MOUNT)
+		hook_state_remove(call->settings.run_dir, call->state_name);
 }
 
 /* libvirtd has been restarted, and the domain runs: hpzd is to know of its memory, too. */

@@ -44,6 +44,16 @@ print(was, zero, flush=True)
 sys.stdin.read()
 """
 
+# Moves a directory from the first of these places on, and round. (With two, who looks for a name waits until it is there again.)
+MOVER = """
+import os, sys
+places = sys.argv[1:]
+print("moving", flush=True)
+while True:
+    for place, following in zip(places, places[1:] + places[:1]):
+        os.rename(place, following)
+"""
+
 # Of QEMU's user: puts a link in the place of each domain's file, and one directory in the place of another.
 SWAPPER = """
 import contextlib, os, sys
@@ -691,6 +701,50 @@ class Killed(HookTest):
         self.check_steps("started", ("umount2",), lambda: Domain(self, "ordinary", base=base, metadata=NO_POOL))
 
 
+class Untidy(HookTest):
+    """What was mounted goes, if not at once then later."""
+
+    def get_ordinary(self):
+        return [line for line in Path("/proc/self/mounts").read_text().splitlines() if f" {self.temp}" in line and " tmpfs " in line]
+
+    def test_unnoted(self):
+        """Where nothing can be noted the domain starts all the same, and leaves nothing mounted."""
+        base = self.mount_pages("2M")  # and no more
+        blocker = self.service.directory / "run" / "libvirt"
+        shutil.rmtree(blocker, ignore_errors=True)
+        blocker.write_text("no directory")
+        self.addCleanup(blocker.unlink, missing_ok=True)
+        for ends in (("started", "stopped"), ("stopped",), ("reconnect", "release")):
+            domain = Domain(self, "unnoted", base=base, metadata=NO_POOL)
+            self.assertRegex(domain.start(), "(?s)cannot note.*ordinary memory")
+            self.assertEqual(len(self.get_ordinary()), 1)
+            for operation in ends:
+                domain.hook(operation, "begin" if operation in ("started", "reconnect") else "end")
+                self.assertEqual(self.get_ordinary(), [])
+            domain.stop()
+
+    def test_later(self):
+        """A mount that cannot be undone at one call is at the next, be it that of the next start."""
+        base = self.mount_pages("2M")
+        for later in (("release", "end"), ("start", "begin")):
+            domain = Domain(self, "later", base=base, metadata=NO_POOL)
+            self.assertIn("ordinary memory", domain.start())
+            failing = ("stopped",) if later[0] == "release" else ("stopped", "release")
+            for operation in failing:
+                done = self.call_hook(domain.name, operation, "end", domain.make_xml(False), under=(
+                    "strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=umount2", "-e", "inject=umount2:error=EIO"))
+                self.assertEqual(done.returncode, 0)
+                self.assertIn("cannot be tidied up", done.stderr)
+            self.assertEqual(len(self.get_ordinary()), 1)
+            following = domain if later[0] == "release" else Domain(self, "later", base=base, metadata=NO_POOL, own=domain.uuid)
+            if following is not domain:
+                following.make_directory()
+            following.hook(*later)
+            self.assertEqual(len(self.get_ordinary()), 0 if following is domain else 1)
+            following.stop()
+            self.assertEqual((self.get_ordinary(), self.get_states(), domain.directory.exists()), ([], [], False))
+
+
 class Nobody(HookTest):
     def test_dead_to_the_end(self):
         """hpzd is dead until the domain has ended: what was taken comes back at its next start."""
@@ -778,6 +832,28 @@ class Hostile(HookTest):
             shutil.rmtree(aside)
             wait_until("the lease ends", lambda: get_leases() == [])
         self.wait_clean()
+
+    def test_moving(self):
+        """He renames it all the time: the mount is looked for until it is found."""
+        base = self.make_base(self.temp)
+        self.set_libvirt(root=self.temp)
+        for number in range(8):
+            domain = Domain(self, "moving", base=base)
+            domain.start()
+            places = [base / f"{side} side" for side in "abcde"]
+            domain.directory.rename(places[0])
+            with subprocess.Popen(["/usr/bin/python3", "-c", MOVER, *places], stdout=subprocess.PIPE) as mover:
+                try:
+                    mover.stdout.readline()
+                    domain.hook(*(("started", "begin") if number % 2 else ("stopped", "end")))
+                finally:
+                    mover.kill()
+            self.assertNotIn(str(self.temp), Path("/proc/self/mounts").read_text())
+            domain.stop()
+            for place in places:
+                shutil.rmtree(place, ignore_errors=True)
+            self.assertEqual(self.get_states(), [])
+            wait_until("the lease ends", lambda: get_leases() == [])
 
     def test_swapped(self):
         """Somebody of the same user, whose libvirt's directory is, swaps names all the time: no file of others is given away, closed
