@@ -171,8 +171,20 @@ class Faults(HpzTest):
         self.assertEqual(done.returncode, 0, f"not full again after {SETTLE_S} s: {get_status()}")
         wait_until("the trials' leases end", lambda: not [lease for lease in get_leases() if lease["label"] == "tried"], 30)
         # Idle helpers go one after the other.
-        wait_until(f"no more than {descriptors} descriptors are open again",
-                   lambda: self.get_descriptors() <= descriptors, 10)
+        try:
+            wait_until(f"no more than {descriptors} descriptors are open again",
+                       lambda: self.get_descriptors() <= descriptors, 30)
+        except AssertionError as error:
+            raise AssertionError(f"{error}, but: {self.tell_descriptors()}") from None
+
+    def tell_descriptors(self):
+        directory = Path(f"/proc/{self.service.get_pid()}")
+        # A descriptor may go while they are listed.
+        with contextlib.suppress(OSError):
+            links = [os.readlink(path) for path in (directory / "fd").iterdir()]
+            watched = [line for path in (directory / "fdinfo").iterdir() for line in path.read_text().split("\n") if line.startswith("Pid:")]
+            return f"{sorted(links)}, processes {watched}"
+        return "they changed meanwhile"
 
     def inject(self, fault, error, when):
         operation, point, process, need = fault[:4]
