@@ -101,8 +101,11 @@ class Faults(HpzTest):
         self.addCleanup(self.fault.close)
         self.addCleanup(self.back_to_normal)
         self.service.stop()
+        begin = len(self.service.get_log())
         self.service.start(self.fault.environment)
         self.wait_idle()
+        # What it takes to see the ends of processes is open then.
+        wait_until("the program is loaded", lambda: "ends of processes are seen by" in self.service.get_log(begin), 60)
 
     def back_to_normal(self):
         """The last hpzd of this test knew the shim; the next one does not."""
