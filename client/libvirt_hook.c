@@ -488,11 +488,13 @@ static enum hook_left hook_end(struct hook_call *call, const struct hook_report 
 
 	if (!state || !answer)
 		return HOOK_LEFT_LEASE;
-	if (hook_state_read(call->settings.run_dir, call->state_name, state) < 0) {
+	int r = hook_state_read(call->settings.run_dir, call->state_name, state);
+	if (r < 0) {
 		hook_undo_unnoted(call, report, state);
-		return HOOK_LEFT_LEASE;
+		/* Of an earlier boot: it is of no use to anybody. */
+		return r == -ESTALE ? HOOK_LEFT_NOTHING : HOOK_LEFT_LEASE;
 	}
-	int r = hook_undo(call, report, state, true);
+	r = hook_undo(call, report, state, true);
 	if (state->lease)
 		hook_ask_release(&call->settings, state->lease, hook_get_ask_end(call, 3), answer);
 	bool is_over = answer->error == 0 || answer->error == HPZ_ERR_UNKNOWN_LEASE;
