@@ -495,6 +495,9 @@ static enum hook_left hook_end(struct hook_call *call, const struct hook_report 
 		return r == -ESTALE ? HOOK_LEFT_NOTHING : HOOK_LEFT_LEASE;
 	}
 	r = hook_undo(call, report, state, true);
+	/* A mount that is left is found by the lease's link, which goes with the lease. */
+	if (r < 0)
+		return HOOK_LEFT_MOUNT;
 	if (state->lease)
 		hook_ask_release(&call->settings, state->lease, hook_get_ask_end(call, 3), answer);
 	bool is_over = answer->error == 0 || answer->error == HPZ_ERR_UNKNOWN_LEASE;
@@ -502,7 +505,7 @@ static enum hook_left hook_end(struct hook_call *call, const struct hook_report 
 		hook_report_note(report, LOG_WARNING,
 			"lease %" PRIu64 " ends by itself, as it cannot be released: %s", state->lease,
 			answer->text);
-	return r < 0 ? HOOK_LEFT_MOUNT : is_over ? HOOK_LEFT_NOTHING : HOOK_LEFT_LEASE;
+	return is_over ? HOOK_LEFT_NOTHING : HOOK_LEFT_LEASE;
 }
 
 /* What fails is tried again at `release`. */

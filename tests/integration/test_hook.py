@@ -44,6 +44,15 @@ print(was, zero, flush=True)
 sys.stdin.read()
 """
 
+# Moves a directory from the first of these places on, and round. (With two, who looks for a name waits until it is there again.)
+MOVER = """
+import os, sys
+places = sys.argv[1:]
+print("moving", flush=True)
+while True:
+    for place, following in zip(places, places[1:] + places[:1]):
+        os.rename(place, following)
+"""
 
 # Of QEMU's user: puts a link in the place of each domain's file, and one directory in the place of another.
 SWAPPER = """
@@ -823,6 +832,29 @@ class Hostile(HookTest):
             shutil.rmtree(aside)
             wait_until("the lease ends", lambda: get_leases() == [])
         self.wait_clean()
+
+    def test_moving(self):
+        """He renames it all the time: the mount is looked for until it is found."""
+        base = self.make_base(self.temp)
+        self.set_libvirt(root=self.temp)
+        for number in range(8):
+            domain = Domain(self, "moving", base=base)
+            domain.start()
+            places = [base / f"{side} side" for side in "abcde"]
+            domain.directory.rename(places[0])
+            with subprocess.Popen(["/usr/bin/python3", "-c", MOVER, *places], stdout=subprocess.PIPE) as mover:
+                try:
+                    mover.stdout.readline()
+                    domain.hook(*(("started", "begin") if number % 2 else ("stopped", "end")))
+                finally:
+                    mover.kill()
+            # Whoever is quicker than all looks keeps it mounted for now; what is left is undone at the end.
+            domain.stop()
+            self.assertNotIn(str(self.temp), Path("/proc/self/mounts").read_text())
+            for place in places:
+                shutil.rmtree(place, ignore_errors=True)
+            self.assertEqual(self.get_states(), [])
+            wait_until("the lease ends", lambda: get_leases() == [])
 
     def test_swapped(self):
         """Somebody of the same user, whose libvirt's directory is, swaps names all the time: no file of others is given away, closed
