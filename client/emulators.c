@@ -16,7 +16,8 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-/* libvirt's command lines have some KiB; the kernel allows no more than 6 MiB. */
+/* libvirt's command lines have some KiB; the kernel allows no more than 6 MiB, but a process may say later
+ * that its own is longer (PR_SET_MM_MAP): then it is no emulator of libvirt's. */
 #define EMULATORS_WORDS_MAX (8u << 20)
 /* Of thousands of processes it takes some tens of milliseconds. */
 #define EMULATORS_DEADLINE_MS 5000
@@ -71,7 +72,9 @@ static int emulators_read_words(pid_t pid, char **ret_words, size_t *ret_length)
 	while (1) {
 		if (length == capacity) {
 			capacity = capacity ? capacity * 2 : 16384;
-			char *more = capacity <= EMULATORS_WORDS_MAX ? realloc(words, capacity) : NULL;
+			if (capacity > EMULATORS_WORDS_MAX)
+				return -E2BIG;
+			char *more = realloc(words, capacity);
 			if (!more)
 				return -ENOMEM;
 			words = more;
@@ -104,6 +107,8 @@ static int emulators_tell_one(pid_t pid)
 	if (r == 0)
 		r = emulators_read_words(pid, &words, &length);
 	if (r == -ENOENT || r == -ESRCH) /* it has ended meanwhile */
+		return 0;
+	if (r == -E2BIG) /* whoever lies costs himself */
 		return 0;
 	while (r == 0 && emulators_next_uuid(words, length, &at, record.uuid))
 		r = emulators_write(&record);

@@ -60,7 +60,8 @@ class Systemd(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        run("systemd-sysusers")  # a package does this
+        run("systemd-sysusers")  # a package does both
+        run("ldconfig")
         run("systemctl", "enable", "--now", "var-lib-hpz-2M.mount")
 
     def setUp(self):
@@ -328,7 +329,6 @@ class Systemd(unittest.TestCase):
         self.addCleanup(drop_in.unlink)
         self.addCleanup(run, "systemctl", "stop", "hpz-libvirt.service")
         run("systemctl", "daemon-reload")
-        run("ldconfig")  # libhpz has only just been installed
 
         def lease(uuid):
             return hpzctl_json("lease", "2M", "--path", "--label", "vm", "--key", f"libvirt:{uuid}")["id"]
