@@ -4,8 +4,8 @@
  *
  * The pidfd of a watch tells that a process is over, whatever the source; then the source is asked what it
  * has seen. Only when BPF has seen the end begin and the address space is not gone (a child shares it) the
- * watch goes on, until the program's ring says so. The ring is usually the first to tell: an address space is
- * gone before its process is.
+ * watch goes on, until the program's ring says so, which is for those alone: what hpzd is woken for runs
+ * beside the end it measures. For the same reason the program is asked a moment after the pidfd told.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -18,6 +18,7 @@
 #include "owner.h"
 
 #define HASH            1024
+#define ASK_MS          10 /* whoever waits for an end has seen it by then */
 #define IDLE_MAX        16 /* who leases again and again costs no new watch each time */
 #define JOB_DEADLINE_MS 5000
 #define LOAD_DEADLINE_MS                                                                                     \
@@ -30,10 +31,11 @@ struct exits_watch {
 	uint64_t pid_start;
 	int pidfd;
 	uv_poll_t poll;
-	uint64_t since_ns; /* CLOCK_MONOTONIC */
-	bool is_seen;      /* by the program */
-	bool is_over;      /* its pidfd said so; its address space is still there */
-	uint64_t over_ns;
+	uint64_t since_ns;     /* CLOCK_MONOTONIC */
+	bool is_seen;          /* by the program */
+	bool is_over;          /* its pidfd said so; its address space is still there */
+	uint64_t over_ns;      /* when the pidfd said so */
+	struct list asking;    /* exits.asking, until the program is asked */
 	struct list lingering; /* exits.lingering, while is_over */
 	bool is_told;
 	struct list shares;
@@ -60,6 +62,8 @@ struct exits {
 	struct ring *ring; /* NULL: no program */
 	struct exits_perf_source *perf;
 	struct crew_job *loading;
+	uv_timer_t ask;
+	struct list asking;    /* whose pidfd said so just now, and the program is still to be asked */
 	unsigned open, idle;   /* handles not yet closed; watches of nobody now, kept for their next lease */
 	struct list lingering; /* oldest first */
 	unsigned lingering_count;
@@ -123,6 +127,7 @@ static void on_watch_closed(uv_handle_t *handle)
 static void close_watch(struct exits_watch *watch)
 {
 	list_remove(&watch->link);
+	list_remove(&watch->asking);
 	list_remove(&watch->lingering);
 	watch->exits->lingering_count -= watch->is_over;
 	if (watch->sampling)
@@ -227,11 +232,10 @@ static bool tell_by_program(struct exits_watch *watch, uint64_t now_ns)
  * Whoever shares the address space keeps it for as long as it likes, also those of any number of processes,
  * and each costs a descriptor: of the oldest it is told what its pidfd told.
  */
-static void linger(struct exits_watch *watch, uint64_t now_ns)
+static void linger(struct exits_watch *watch)
 {
 	struct exits *exits = watch->exits;
 	watch->is_over = true;
-	watch->over_ns = now_ns;
 	list_append(&exits->lingering, &watch->lingering);
 	log_debug("exit: process %d is over, and another has its address space", (int)watch->pid);
 	if (++exits->lingering_count <= EXITS_LINGERING_MAX)
@@ -239,6 +243,20 @@ static void linger(struct exits_watch *watch, uint64_t now_ns)
 	struct exits_watch *oldest = CONTAINER_OF(exits->lingering.next, struct exits_watch, lingering);
 	if (!tell_by_program(oldest, oldest->over_ns))
 		tell_by_pidfd(oldest, oldest->over_ns);
+}
+
+static void ask(struct exits_watch *watch)
+{
+	list_remove(&watch->asking);
+	if (!tell_by_program(watch, watch->over_ns))
+		linger(watch);
+}
+
+static void on_ask(uv_timer_t *timer)
+{
+	struct exits *exits = timer->data;
+	while (!list_is_empty(&exits->asking))
+		ask(CONTAINER_OF(exits->asking.next, struct exits_watch, asking));
 }
 
 static void on_over(uv_poll_t *poll, int status, int events)
@@ -250,8 +268,10 @@ static void on_over(uv_poll_t *poll, int status, int events)
 		tell_by_pidfd(watch, now_ns);
 		return;
 	}
-	if (!tell_by_program(watch, now_ns))
-		linger(watch, now_ns);
+	watch->over_ns = now_ns;
+	list_append(&watch->exits->asking, &watch->asking);
+	if (!uv_is_active((uv_handle_t *)&watch->exits->ask))
+		uv_timer_start(&watch->exits->ask, on_ask, ASK_MS, 0);
 }
 
 /* ---- watches ---- */
@@ -296,6 +316,7 @@ static int make_watch(
 		return -ENOMEM;
 	list_init(&watch->link);
 	list_init(&watch->shares);
+	list_init(&watch->asking);
 	list_init(&watch->lingering);
 	watch->exits = exits;
 	watch->pid = pid;
@@ -348,6 +369,12 @@ void exits_leave(struct exits_share *share)
 		close_watch(watch);
 	else
 		exits->idle++;
+}
+
+void exits_hurry(struct exits_share *share)
+{
+	if (share->watch && !list_is_empty(&share->watch->asking))
+		ask(share->watch);
 }
 
 bool exits_is_ending(const struct exits_share *share)
@@ -407,7 +434,7 @@ static void for_each_watch(struct exits *exits, void (*act)(struct exits_watch *
 static void lose_sight(struct exits_watch *watch)
 {
 	watch->is_seen = false;
-	if (watch->is_over)
+	if (watch->is_over || !list_is_empty(&watch->asking))
 		tell_by_pidfd(watch, watch->over_ns);
 }
 
@@ -590,6 +617,11 @@ void exits_set_mode(struct exits *exits, enum config_teardown mode)
 
 /* ---- all of it ---- */
 
+static void on_ask_closed(uv_handle_t *handle)
+{
+	note_handle_closed(handle->data);
+}
+
 int exits_init(uv_loop_t *loop, struct crew *crew, struct exits **ret_exits)
 {
 	struct exits *exits = calloc(1, sizeof *exits);
@@ -599,7 +631,11 @@ int exits_init(uv_loop_t *loop, struct crew *crew, struct exits **ret_exits)
 	exits->crew = crew;
 	/* Leases of an earlier hpzd are watched before there is a source. */
 	exits->source = EXITS_PIDFD;
+	list_init(&exits->asking);
 	list_init(&exits->lingering);
+	uv_timer_init(loop, &exits->ask);
+	exits->ask.data = exits;
+	exits->open++;
 	for (size_t i = 0; i < HASH; i++)
 		list_init(&exits->buckets[i]);
 	*ret_exits = exits;
@@ -611,10 +647,9 @@ void exits_close(struct exits *exits, void (*closed)(void *user), void *user)
 	exits->is_closing = true;
 	exits->closed = closed;
 	exits->user = user;
-	exits->open++; /* this call */
+	uv_close((uv_handle_t *)&exits->ask, on_ask_closed);
 	close_sources(exits);
 	for_each_watch(exits, close_watch);
-	note_handle_closed(exits);
 }
 
 void exits_free(struct exits *exits)

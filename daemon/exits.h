@@ -94,6 +94,8 @@ int exits_join(struct exits *exits, pid_t pid, uint64_t pid_start, int pidfd, st
 void exits_leave(struct exits_share *share);
 /* A good moment to look at its page tables, for the sources that see them only while it lives. */
 void exits_sample(struct exits_share *share);
+/* Tells now of an end that there is something to tell of, and that would be told in a moment. */
+void exits_hurry(struct exits_share *share);
 /* Whether it is over, and only its address space is still to go. */
 bool exits_is_ending(const struct exits_share *share);
 

@@ -653,6 +653,7 @@ static void finish(struct handoff_lease *hl)
 			id, lease->label, hl->orphaned);
 	else
 		log_info("lease %" PRIu64 " (%s): all memory is back", id, lease->label);
+	handoff_exits_hurry(handoff->exits, lease);
 	if (handoff->callbacks.over)
 		handoff->callbacks.over(lease, owner_lives(&hl->owner), handoff->callbacks.user);
 	close_watch(hl);

@@ -164,6 +164,23 @@ void handoff_exits_sample(struct handoff_exits *exits, const struct lease *lease
 		exits_sample(&CONTAINER_OF(pos, struct holder, link)->share);
 }
 
+void handoff_exits_hurry(struct handoff_exits *exits, const struct lease *lease)
+{
+	struct entry *entry = find_entry(exits, lease->id);
+	size_t count = 0;
+	if (!entry)
+		return;
+	LIST_FOR_EACH (pos, &entry->holders)
+		count++;
+	/* Who is told leaves the list, others with it perhaps: each has its turn at its head. */
+	for (; count > 0 && !list_is_empty(&entry->holders); count--) {
+		struct holder *holder = CONTAINER_OF(entry->holders.next, struct holder, link);
+		list_remove(&holder->link);
+		list_append(&entry->holders, &holder->link);
+		exits_hurry(&holder->share);
+	}
+}
+
 void handoff_exits_leave(struct handoff_exits *exits, const struct lease *lease)
 {
 	struct entry *entry = find_entry(exits, lease->id);

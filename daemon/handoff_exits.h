@@ -31,6 +31,8 @@ void handoff_exits_set_owner(struct handoff_exits *exits, const struct lease *le
 void handoff_exits_search(struct handoff_exits *exits, const struct lease *lease);
 /* It begins to return. */
 void handoff_exits_sample(struct handoff_exits *exits, const struct lease *lease);
+/* It is over: what is known of its holders' ends is told first. */
+void handoff_exits_hurry(struct handoff_exits *exits, const struct lease *lease);
 /* It is forgotten. Of processes that are over already the end is still told. */
 void handoff_exits_leave(struct handoff_exits *exits, const struct lease *lease);
 

@@ -92,7 +92,7 @@ struct {
 	__type(value, struct tracer_key);
 } spaces SEC(".maps");
 
-/* Keys whose address space is gone. When it is full hpzd hears of them by their pidfd. */
+/* Keys whose address space is gone after their process, of which hpzd's pidfd had to tell too early. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 16384);
@@ -286,6 +286,14 @@ static __always_inline int find_ended(struct task_struct *task, __u64 space, str
 	return 1;
 }
 
+/* Whoever frees its own address space has yet to end: hpzd hears of that anyhow, and is not woken for it. */
+static __always_inline int is_own(struct task_struct *task, const struct tracer_key *key)
+{
+	struct tracer_key own;
+	get_key(task, &own);
+	return own.pid == key->pid && own.start_ticks == key->start_ticks;
+}
+
 static __always_inline int note_gone(struct mm_struct *mm, int is_steal_known)
 {
 	struct task_struct *task = (void *)bpf_get_current_task();
@@ -301,7 +309,8 @@ static __always_inline int note_gone(struct mm_struct *mm, int is_steal_known)
 	if (is_steal_known)
 		state->gone_steal_ns = get_steal();
 	state->gone_ns = bpf_ktime_get_ns();
-	bpf_ringbuf_output(&ended, &key, sizeof key, 0);
+	if (!is_own(task, &key))
+		bpf_ringbuf_output(&ended, &key, sizeof key, 0);
 	return 0;
 }
 
