@@ -139,6 +139,21 @@ static char *bench_holder_lease(const struct bench_holder_wish *wish, struct ben
 	return start;
 }
 
+/* What a process has for itself, in the kernel's smallest pages. */
+static void bench_holder_write_own(const struct bench_holder_wish *wish, struct bench_holder_note *note)
+{
+	size_t step = (size_t)sysconf(_SC_PAGESIZE);
+
+	if (!wish->own)
+		return;
+	char *start = mmap(NULL, wish->own, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (start == MAP_FAILED)
+		bench_holder_fail_map(note);
+	madvise(start, wish->own, MADV_NOHUGEPAGE); /* a kernel without THP refuses that */
+	for (uint64_t at = 0; at < wish->own; at += step)
+		((volatile char *)start)[at] = 1;
+}
+
 /* Is it what it is called? Only then it is measured. */
 static void bench_holder_check(const struct bench_holder_wish *wish, struct bench_holder_note *note)
 {
@@ -181,6 +196,7 @@ static void bench_holder_become(
 							    : bench_holder_map(wish, fd, note);
 	for (uint64_t i = 0; i < wish->touches; i++)
 		((volatile char *)start)[wish->first + i * wish->step] = 1;
+	bench_holder_write_own(wish, note);
 	if (is_checked)
 		bench_holder_check(wish, note);
 	if (write(sock, &byte, 1) != 1 || read(sock, &byte, 1) != 1)
@@ -285,6 +301,8 @@ static int bench_holder_end(struct bench_holder *holder, struct bench_trace *tra
 	pid_t pid = holder->pid;
 
 	bench_trace_reset(trace);
+	if (holder->wish->before_end)
+		holder->wish->before_end(holder->wish->user);
 	uint64_t begun_ns = clock_get_ns(CLOCK_MONOTONIC);
 	if (is_kill ? syscall(SYS_pidfd_send_signal, holder->pidfd, SIGKILL, NULL, 0) < 0
 		    : write(holder->sock, &byte, 1) != 1)

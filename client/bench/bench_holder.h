@@ -29,8 +29,12 @@ struct bench_holder_wish {
 	uint64_t mapped;      /* bytes of addresses; LEASED: of the lease */
 	uint64_t first, step; /* where it writes one byte: at first, first + step, ... */
 	uint64_t touches;     /* so often */
-	unsigned sharers;     /* SHARED: processes that hold the same when it ends, itself included */
-	const char *socket;   /* LEASED */
+	uint64_t own;     /* bytes of small pages that it writes to besides, as a VMM has memory of its own */
+	unsigned sharers; /* SHARED: processes that hold the same when it ends, itself included */
+	const char *socket; /* LEASED */
+	/* Called right before the end begins; may be NULL. */
+	void (*before_end)(void *user);
+	void *user;
 };
 
 struct bench_holder_end {

@@ -3,7 +3,9 @@
  * bench_statistics.c - what hpzd's teardown statistics cost those they watch, and those they do not: the same
  * processes end beside an hpzd with them and beside one without, in turn. Each block starts an hpzd of its
  * own, so that a block without them has none of them in the kernel; a round is one block of each, another one
- * first each time.
+ * first each time. What such pairs cannot resolve on a busy machine, the kernel's own account of the programs
+ * says: in one more block, of leased holders only, all that they ran from a signal to the end, whoever they
+ * ran for.
  */
 #include "bench_teardown.h"
 
@@ -15,19 +17,22 @@
 #include "bench.h"
 #include "bench_daemon.h"
 #include "bench_pages.h"
+#include "bench_programs.h"
 #include "options.h"
 #include "output.h"
 #include "paravirt.h"
 #include "size.h"
 
-#define BENCH_STATISTICS_ROUNDS   20
-#define BENCH_STATISTICS_ENDS     40 /* of each holder in a block */
-#define BENCH_STATISTICS_WARM_UPS 4
-#define BENCH_STATISTICS_SIZE     ((uint64_t)64 << 20)
-#define BENCH_STATISTICS_PAGE     ((uint64_t)2 << 20)
-#define BENCH_STATISTICS_PERCENT  100
-#define BENCH_STATISTICS_WAIT_MS  20000 /* for what hpzd loads once it serves */
-#define BENCH_STATISTICS_LOOK_MS  20
+#define BENCH_STATISTICS_ROUNDS       20
+#define BENCH_STATISTICS_ENDS         10 /* of each holder in a block */
+#define BENCH_STATISTICS_WARM_UPS     2
+#define BENCH_STATISTICS_PROGRAM_ENDS 40
+#define BENCH_STATISTICS_SIZE         ((uint64_t)64 << 20)
+#define BENCH_STATISTICS_OWN          ((uint64_t)16 << 20) /* as a QEMU whose guest has hardly any memory */
+#define BENCH_STATISTICS_PAGE         ((uint64_t)2 << 20)
+#define BENCH_STATISTICS_PERCENT      100
+#define BENCH_STATISTICS_WAIT_MS      20000 /* for what hpzd loads once it serves */
+#define BENCH_STATISTICS_LOOK_MS      20
 
 enum bench_statistics_arm { BENCH_STATISTICS_OFF, BENCH_STATISTICS_ON, BENCH_STATISTICS_ARMS };
 enum bench_statistics_holder { BENCH_STATISTICS_LEASED, BENCH_STATISTICS_OTHER, BENCH_STATISTICS_HOLDERS };
@@ -57,36 +62,71 @@ struct bench_statistics {
 	struct paravirt regime;
 	struct bench_trace no_trace; /* never opened: it would cost on the same tracepoints */
 	struct bench_statistics_row rows[BENCH_STATISTICS_HOLDERS];
+	double program_s; /* of an end of a leased holder; NAN: there are none, or the kernel does not count
+			   */
 };
 
 /* ---- a block ---- */
 
-/* The other one has small pages, of which the kernel has to flush more. */
+/* The other one has small pages, of which the kernel has to flush more, and no others. */
 static struct bench_holder_wish bench_statistics_make_wish(const struct bench_statistics *bench,
 	enum bench_statistics_holder holder, const struct bench_daemon *daemon)
 {
-	bool is_leased = holder == BENCH_STATISTICS_LEASED;
-	uint64_t page_size = is_leased ? BENCH_STATISTICS_PAGE : (uint64_t)sysconf(_SC_PAGESIZE);
+	uint64_t small = (uint64_t)sysconf(_SC_PAGESIZE);
 
-	return (struct bench_holder_wish){.backing = is_leased ? BENCH_BACKING_LEASED : BENCH_BACKING_4K,
+	if (holder == BENCH_STATISTICS_OTHER)
+		return (struct bench_holder_wish){.backing = BENCH_BACKING_4K,
+			.end = BENCH_END_KILL,
+			.page_size = small,
+			.mapped = BENCH_STATISTICS_OWN,
+			.step = small,
+			.touches = BENCH_STATISTICS_OWN / small};
+	return (struct bench_holder_wish){.backing = BENCH_BACKING_LEASED,
 		.end = BENCH_END_KILL,
-		.page_size = page_size,
+		.page_size = BENCH_STATISTICS_PAGE,
 		.mapped = bench->size,
-		.step = page_size,
-		.touches = bench->size / page_size,
+		.step = BENCH_STATISTICS_PAGE,
+		.touches = bench->size / BENCH_STATISTICS_PAGE,
+		.own = BENCH_STATISTICS_OWN,
 		.socket = daemon->socket};
 }
 
-static int bench_statistics_run_holder(struct bench_statistics *bench, enum bench_statistics_holder holder,
-	const struct bench_daemon *daemon, double *ret_seconds)
+struct bench_statistics_account {
+	struct bench_programs programs;
+	uint64_t before_ns, sum_ns; /* sum: of the ends so far */
+	int error;
+};
+
+static void bench_statistics_begin_account(void *user)
 {
-	const struct bench_holder_wish wish = bench_statistics_make_wish(bench, holder, daemon);
+	struct bench_statistics_account *account = user;
+
+	account->error = bench_programs_get_ns(&account->programs, &account->before_ns);
+}
+
+static int bench_statistics_end_account(struct bench_statistics_account *account)
+{
+	uint64_t now_ns = 0;
+	int r = account->error ? account->error : bench_programs_get_ns(&account->programs, &now_ns);
+
+	account->sum_ns += now_ns - account->before_ns;
+	return r;
+}
+
+static int bench_statistics_run_holder(struct bench_statistics *bench, enum bench_statistics_holder holder,
+	const struct bench_daemon *daemon, struct bench_statistics_account *account, double *ret_seconds)
+{
+	struct bench_holder_wish wish = bench_statistics_make_wish(bench, holder, daemon);
 	struct bench_holder_end end;
 	char why[BENCH_HOLDER_WHY] = "";
 
 	if (bench_get_signal())
 		return -EINTR;
+	wish.before_end = account ? bench_statistics_begin_account : NULL;
+	wish.user = account;
 	int r = bench_holder_run(&wish, &bench->no_trace, &end, why);
+	if (r == 0 && account)
+		r = bench_statistics_end_account(account);
 	/* Nobody clears while we measure. */
 	if (r == 0 && holder == BENCH_STATISTICS_LEASED && bench_daemon_settle(daemon)) {
 		snprintf(why, sizeof(why), "what came back does not get clean");
@@ -99,6 +139,24 @@ static int bench_statistics_run_holder(struct bench_statistics *bench, enum benc
 	return r > 0 ? -EOPNOTSUPP : r;
 }
 
+/* Unlike in the pairs, nobody waits for the clock: what counts is the kernel's. */
+static int bench_statistics_run_programs(
+	struct bench_statistics *bench, enum bench_statistics_arm arm, const struct bench_daemon *daemon)
+{
+	struct bench_statistics_account account = {0};
+	double seconds;
+
+	int r = bench_programs_open(daemon->pid, &account.programs);
+	if (r < 0) /* what it ran is not known then */
+		return 0;
+	for (size_t i = 0; r == 0 && i < BENCH_STATISTICS_PROGRAM_ENDS; i++)
+		r = bench_statistics_run_holder(bench, BENCH_STATISTICS_LEASED, daemon, &account, &seconds);
+	if (r == 0)
+		bench->program_s = (double)account.sum_ns / NS_PER_S / BENCH_STATISTICS_PROGRAM_ENDS;
+	bench_programs_close(&account.programs);
+	return r;
+}
+
 static int bench_statistics_run_ends(
 	struct bench_statistics *bench, enum bench_statistics_arm arm, const struct bench_daemon *daemon)
 {
@@ -109,7 +167,7 @@ static int bench_statistics_run_ends(
 	for (size_t i = 0; r == 0 && i < BENCH_STATISTICS_WARM_UPS + BENCH_STATISTICS_ENDS; i++)
 		for (unsigned holder = 0; r == 0 && holder < BENCH_STATISTICS_HOLDERS; holder++) {
 			r = bench_statistics_run_holder(
-				bench, (enum bench_statistics_holder)holder, daemon, &seconds);
+				bench, (enum bench_statistics_holder)holder, daemon, NULL, &seconds);
 			if (r == 0 && i >= BENCH_STATISTICS_WARM_UPS)
 				bench_figures_add(&figures[holder], seconds);
 		}
@@ -165,7 +223,8 @@ static int bench_statistics_check(const struct bench_statistics *bench, enum ben
 	return -EOPNOTSUPP;
 }
 
-static int bench_statistics_run_block(struct bench_statistics *bench, enum bench_statistics_arm arm)
+static int bench_statistics_run_block(struct bench_statistics *bench, enum bench_statistics_arm arm,
+	int (*run)(struct bench_statistics *, enum bench_statistics_arm, const struct bench_daemon *))
 {
 	struct bench_daemon daemon = {0};
 	char stock[SIZE_TEXT + 4], size[SIZE_TEXT], keys[64], name[BENCH_DAEMON_NAME];
@@ -180,7 +239,7 @@ static int bench_statistics_run_block(struct bench_statistics *bench, enum bench
 	if (r == 0)
 		r = bench_statistics_check(bench, arm, &daemon);
 	if (r == 0)
-		r = bench_statistics_run_ends(bench, arm, &daemon);
+		r = run(bench, arm, &daemon);
 	bench_daemon_stop(&daemon);
 	return r;
 }
@@ -192,8 +251,9 @@ static int bench_statistics_run_round(struct bench_statistics *bench, size_t num
 	int r = 0;
 
 	for (size_t i = 0; r == 0 && i < BENCH_STATISTICS_ARMS; i++)
-		r = bench_statistics_run_block(
-			bench, (enum bench_statistics_arm)((number + i) % BENCH_STATISTICS_ARMS));
+		r = bench_statistics_run_block(bench,
+			(enum bench_statistics_arm)((number + i) % BENCH_STATISTICS_ARMS),
+			bench_statistics_run_ends);
 	for (size_t i = 0; r == 0 && i < BENCH_STATISTICS_HOLDERS; i++) {
 		struct bench_statistics_row *row = &bench->rows[i];
 		bench_figures_add(&row->ratio, row->seconds[BENCH_STATISTICS_ON].values[number] /
@@ -219,6 +279,8 @@ static int bench_statistics_run(struct bench_statistics *bench)
 		paravirt_read("", paravirt_run_cpuid, &bench->regime);
 	for (size_t i = 0; r == 0 && i < bench->rounds_asked; i++)
 		r = bench_statistics_run_round(bench, i);
+	if (r == 0)
+		r = bench_statistics_run_block(bench, BENCH_STATISTICS_ON, bench_statistics_run_programs);
 	return r;
 }
 
@@ -260,6 +322,15 @@ static double bench_statistics_get_percent(double ratio)
 	return (ratio - 1) * BENCH_STATISTICS_PERCENT;
 }
 
+/* Of the end that it is in; NAN: not known. */
+static double bench_statistics_get_program_percent(struct bench_statistics *bench)
+{
+	double off_s =
+		bench_figures_get_median(&bench->rows[BENCH_STATISTICS_LEASED].seconds[BENCH_STATISTICS_OFF]);
+
+	return bench->program_s / off_s * BENCH_STATISTICS_PERCENT;
+}
+
 static void bench_statistics_print_json(struct bench_statistics *bench, bool is_complete)
 {
 	struct output_json json;
@@ -290,6 +361,8 @@ static void bench_statistics_print_json(struct bench_statistics *bench, bool is_
 		output_json_close(&json);
 	}
 	output_json_close(&json);
+	output_json_decimal(&json, "program_s", bench->program_s, 9);
+	output_json_decimal(&json, "program_pct", bench_statistics_get_program_percent(bench), 2);
 	output_json_number(&json, "size", bench->size);
 	output_json_number(&json, "rounds", bench->rounds);
 	output_json_bool(&json, "complete", is_complete);
@@ -303,8 +376,8 @@ static void bench_statistics_print_text(struct bench_statistics *bench)
 	struct output_table table;
 	char size[SIZE_TEXT];
 
-	printf("%s each, killed, %" PRIu64 " rounds; on: teardown = %s\n", size_format(bench->size, size),
-		bench->rounds, bench->wish->source);
+	printf("%s leased, 16M of their own, killed, %" PRIu64 " rounds; on: teardown = %s\n",
+		size_format(bench->size, size), bench->rounds, bench->wish->source);
 	output_table_init(&table, headings, ARRAY_SIZE(headings));
 	for (size_t i = 0; i < BENCH_STATISTICS_HOLDERS; i++) {
 		struct bench_statistics_row *row = &bench->rows[i];
@@ -322,6 +395,9 @@ static void bench_statistics_print_text(struct bench_statistics *bench)
 	}
 	output_table_print(&table, stdout);
 	output_table_deinit(&table);
+	if (!isnan(bench->program_s))
+		printf("programs, by the kernel's account: %.1f us in a leased holder's end, %.2f %% of it\n",
+			bench->program_s * 1e6, bench_statistics_get_program_percent(bench));
 }
 
 static int bench_statistics_find_source(struct bench_statistics *bench)
@@ -343,6 +419,7 @@ int bench_statistics(const struct hpzctl *ctl, const struct bench_statistics_wis
 	bench = (struct bench_statistics){.wish = wish,
 		.size = wish->size ? size_pages(wish->size, BENCH_STATISTICS_PAGE) * BENCH_STATISTICS_PAGE
 				   : BENCH_STATISTICS_SIZE,
+		.program_s = NAN,
 		.rounds_asked = wish->rounds ? wish->rounds : BENCH_STATISTICS_ROUNDS};
 	if (bench_statistics_find_source(&bench) < 0)
 		return hpzctl_fail_usage(ctl, "--statistics is bpf, perf or pidfd");
