@@ -20,6 +20,7 @@
 #define VALUE_MAX     256
 #define KEYS_MAX      64
 #define DURATION_MAX  (3650 * 86400ull) /* seconds */
+#define GRACE_MOST_S  3600
 
 struct config_key;
 /* 0 or -EINVAL with a reason. `pool` is the pool so far, NULL outside of one. */
@@ -462,6 +463,16 @@ static int parse_duration(const struct config_key *key, const char *text, const 
 	return 0;
 }
 
+static int parse_grace(const struct config_key *key, const char *text, const struct config_pool *pool,
+	void *ret_value, char why[WHY_MAX])
+{
+	uint64_t grace_ns;
+	if (parse_duration(key, text, pool, &grace_ns, why) != 0 || grace_ns > GRACE_MOST_S * NS_PER_S)
+		return refuse(why, "not a time from 1s to 1h, as 10s or 2m");
+	*(uint64_t *)ret_value = grace_ns;
+	return 0;
+}
+
 /* ---- parsers of access ---- */
 
 /* Read and write bits: execute means nothing to a socket, and without write nobody connects. */
@@ -771,6 +782,8 @@ static const struct config_key config_keys[] = {
 		"error, warning, info or debug"},
 	{"hpzd", "teardown", parse_teardown, MEMBER(config, teardown), 0, DEFAULT("auto"),
 		"how the end of a VM is measured: auto (the best that works here), bpf, perf, pidfd or off"},
+	{"hpzd", "grace", parse_grace, MEMBER(config, grace_ns), 0, DEFAULT("10s"),
+		"how long nobody has a path lease open before it ends, as 10s or 2m"},
 	{"clear", "method", parse_word, MEMBER(config, clear.method), LINE_OF(config, method),
 		DEFAULT("auto"),
 		"how memory is cleared: auto (measured at start), or one of the methods in hpzd.conf(5)"},

@@ -164,6 +164,7 @@ struct config {
 	char run_dir[128];
 	enum log_level log_level;
 	enum config_teardown teardown;
+	uint64_t grace_ns; /* how long nobody has a path lease open before it ends */
 	struct config_clear clear;
 	struct config_libvirt libvirt;
 	struct config_qemu qemu;

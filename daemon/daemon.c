@@ -548,6 +548,7 @@ static void reload(struct daemon *daemon)
 		r = apply_config(daemon, &next);
 		daemon->config = next;
 		log_set_level(next.log_level);
+		handoff_set_grace(daemon->handoff, next.grace_ns);
 		handoff_set_teardown(daemon->handoff, next.teardown);
 		apply_clear(daemon, &next.clear);
 		if (r < 0)
@@ -691,6 +692,7 @@ static int open_rooms(struct daemon *daemon, const char *program)
 			&daemon->handoff);
 	if (r < 0)
 		return r;
+	handoff_set_grace(daemon->handoff, daemon->config.grace_ns);
 	reconcile_init(&daemon->reconcile, &daemon->loop, &daemon->host, daemon->crew, daemon->prover,
 		daemon->handoff, &daemon->leases, &reconcile);
 	daemon->reconcile.stores = &daemon->stores;

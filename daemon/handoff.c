@@ -18,7 +18,7 @@
 #include "log.h"
 #include "owner.h"
 
-#define GRACE_MS        10000 /* contracts: a path lease that nobody holds any more; two looks at an unknown one */
+#define GRACE_MS        10000 /* the default of `grace`, until handoff_set_grace() */
 #define JOB_DEADLINE_MS 5000
 #define HOLDERS_ATTEMPT 6 /* from this look on (about a second) it is worth knowing who holds it */
 #define SAY_ATTEMPT     3 /* a failure that lasted so many looks is worth a line */
@@ -72,6 +72,7 @@ struct handoff {
 	bool has_inotify;
 	struct list watches[WATCH_HASH];
 	struct owners owners;
+	uint64_t grace_ms;    /* a path lease that nobody holds any more; two looks at an unknown one */
 	unsigned open_leases; /* handoff_lease not yet freed */
 	struct handoff_exits *exits;
 	bool is_closing, is_inotify_closed, are_owners_closed, are_exits_closed;
@@ -1077,6 +1078,11 @@ void handoff_force(struct handoff *handoff, struct lease *lease, const char *why
 		set_timer(hl, NEXT_RETURN, 0);
 }
 
+void handoff_set_grace(struct handoff *handoff, uint64_t grace_ns)
+{
+	handoff->grace_ms = grace_ns / NS_PER_MS;
+}
+
 void handoff_set_teardown(struct handoff *handoff, enum config_teardown mode)
 {
 	handoff_exits_set_mode(handoff->exits, mode);
@@ -1121,7 +1127,7 @@ static void on_probed(struct crew_job *job, const struct worker_done *done, void
 			lease_set_state(
 				hl->handoff->leases, lease, HPZ_STATE_LEASED); /* held, so it arrived */
 		if (ends_when_unused(lease))
-			set_timer(hl, NEXT_UNUSED, GRACE_MS);
+			set_timer(hl, NEXT_UNUSED, hl->handoff->grace_ms);
 		return;
 	}
 	if (hl->was_unused) {
@@ -1129,7 +1135,7 @@ static void on_probed(struct crew_job *job, const struct worker_done *done, void
 		return;
 	}
 	hl->was_unused = true;
-	set_timer(hl, NEXT_UNUSED, GRACE_MS);
+	set_timer(hl, NEXT_UNUSED, hl->handoff->grace_ms);
 }
 
 static void probe_next(struct handoff_lease *hl)
@@ -1143,7 +1149,7 @@ static void probe_next(struct handoff_lease *hl)
 		if (lease->deliver == HPZ_DELIVER_PATH)
 			add_watches(hl);
 		hl->was_unused = false;
-		set_timer(hl, NEXT_UNUSED, GRACE_MS);
+		set_timer(hl, NEXT_UNUSED, hl->handoff->grace_ms);
 		return;
 	}
 	job->wire.max_links = lease->has_token ? 2 : 1;
@@ -1252,7 +1258,7 @@ static void plan_first_look(struct handoff_lease *hl)
 	if (lease->state == HPZ_STATE_RETURNING) {
 		set_timer(hl, NEXT_RETURN, 0);
 	} else if (ends_when_unused(lease)) {
-		set_timer(hl, NEXT_UNUSED, lease->is_recovered ? 0 : GRACE_MS);
+		set_timer(hl, NEXT_UNUSED, lease->is_recovered ? 0 : hl->handoff->grace_ms);
 	} else if (lease->deliver == HPZ_DELIVER_PATH && !lease->was_opened && lease->open_timeout_ms > 0) {
 		uint64_t age_ms = (clock_get_ns(CLOCK_BOOTTIME) - lease->granted_boot_ns) / NS_PER_MS;
 		uint64_t limit_ms = (uint64_t)lease->open_timeout_ms;
@@ -1335,6 +1341,7 @@ int handoff_init(uv_loop_t *loop, struct crew *crew, struct prover *prover, stru
 	handoff->prover = prover;
 	handoff->leases = leases;
 	handoff->callbacks = *callbacks;
+	handoff->grace_ms = GRACE_MS;
 	owner_init(&handoff->owners, loop);
 	for (size_t i = 0; i < WATCH_HASH; i++)
 		list_init(&handoff->watches[i]);

@@ -94,6 +94,9 @@ void handoff_return(struct handoff *handoff, struct lease *lease, const char *wh
  */
 void handoff_force(struct handoff *handoff, struct lease *lease, const char *why);
 
+/* How long nobody has a path lease open before it ends: for the looks that are planned from now on. */
+void handoff_set_grace(struct handoff *handoff, uint64_t grace_ns);
+
 /* How the ends of processes that have leases are looked at from now on; not before READY. */
 void handoff_set_teardown(struct handoff *handoff, enum config_teardown mode);
 const struct exits *handoff_get_exits(const struct handoff *handoff);

@@ -230,4 +230,5 @@ class Dumps(HpzTest):
 
 
 if __name__ == "__main__":
-    main("--2m", "80", "--stock", "128M*1 2M*rest")
+    # What hpzd finds at its start ends when it was unused twice.
+    main("--2m", "80", "--stock", "128M*1 2M*rest", "--config-line", "hpzd.grace=1s")

@@ -416,6 +416,7 @@ class Without(HookTest):
 
     def test_mute_at_the_end(self):
         """hpzd is stopped when a domain ends: the calls come to their end, and the next start is none the worse for it."""
+        self.set_grace(1)
         self.set_libvirt(deadline="1s")
         domain = Domain(self, "again")
         self.assertIn("its memory is lease", domain.start())
@@ -749,6 +750,7 @@ class Nobody(HookTest):
     def test_dead_to_the_end(self):
         """hpzd is dead until the domain has ended: what was taken comes back at its next start."""
         before = get_pool()
+        self.set_config("hpzd", "grace", "1s")
         self.service.kill()
         domains = [Domain(self, f"dead{i}") for i in range(3)]
         for domain in domains:

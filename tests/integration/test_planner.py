@@ -119,6 +119,7 @@ class Planned(HpzTest):
         self.assertEqual(self.wait_clean()["clean"], POOL_PAGES)
 
     def test_several_as_paths(self):
+        self.set_grace(2)
         lease = hpzctl_json("lease", "40M", "--path", "--segments")
         self.assertEqual((lease["size"], lease["ready"], lease["zeroed"], lease["path"]), (40 * MIB, 40 * MIB, 0, None))
         paths = [segment["path"] for segment in lease["segments"]]
@@ -128,7 +129,7 @@ class Planned(HpzTest):
                 self.assertTrue(holder.call("check-zero")["equal"])
         # Held by its last segment only: that is in use all the same, longer than the grace time.
         with Hold("--open", paths[-1]):
-            time.sleep(12)
+            time.sleep(5)
             self.assertEqual(self.get_lease(lease["id"])["state"], "leased")
         self.wait_ended(lease["id"])
         self.assertFalse(any(os.path.exists(path) for path in paths))

@@ -69,6 +69,7 @@ static void test_defaults(void **state)
 	assert_string_equal(config.run_dir, "/run/hpz");
 	assert_int_equal(config.log_level, LOG_LEVEL_INFO);
 	assert_int_equal(config.teardown, CONFIG_TEARDOWN_AUTO);
+	assert_int_equal(config.grace_ns, 10 * NS_PER_S);
 	assert_string_equal(config.clear.method, "auto");
 	assert_int_equal(config.pool_count, 0);
 	assert_int_equal(config.socket_line, 0);
@@ -293,6 +294,7 @@ static void test_everything(void **state)
 		  "socket_group=kvm\n"
 		  "run_dir : /dev/shm/hpz\n"
 		  "log_level = debug\n"
+		  "grace = 2m\n"
 		  "[pool small-2M_a.b] # comment\n"
 		  "stock = 1G*2  64M*8\t2M*rest\n"
 		  "max_pages = 4G\n"
@@ -316,21 +318,22 @@ static void test_everything(void **state)
 	assert_string_equal(config.run_dir, "/dev/shm/hpz");
 	assert_int_equal(config.run_dir_line, 8);
 	assert_int_equal(config.log_level, LOG_LEVEL_DEBUG);
+	assert_int_equal(config.grace_ns, 120 * NS_PER_S);
 	assert_string_equal(config.clear.method, "movnti");
-	assert_int_equal(config.method_line, 19);
+	assert_int_equal(config.method_line, 20);
 	assert_int_equal(config.pool_count, 2);
-	assert_int_equal(config.line_count, 24);
+	assert_int_equal(config.line_count, 25);
 	assert_string_equal(small->name, "small-2M_a.b");
-	assert_int_equal(small->line, 10);
+	assert_int_equal(small->line, 11);
 	assert_int_equal(small->node, 1);
-	assert_int_equal(small->node_line, 14);
+	assert_int_equal(small->node_line, 15);
 	assert_int_equal(small->pages, 1536);
 	assert_int_equal(small->max_pages, 2048);
 	assert_string_equal(small->mount, "/dev/hugepages");
-	assert_int_equal(small->mount_line, 16);
+	assert_int_equal(small->mount_line, 17);
 	assert_false(small->raise);
 	assert_int_equal(small->stock_count, 3);
-	assert_int_equal(small->stock_line, 11);
+	assert_int_equal(small->stock_line, 12);
 	assert_int_equal(small->stock[0].bytes, G1);
 	assert_int_equal(small->stock[0].count, 2);
 	assert_int_equal(small->stock[2].bytes, M2);
@@ -462,7 +465,7 @@ static const struct {
 	{"[clear]\nlow = 80\n", "1: [clear] `low` is 80 and above `high`, which is 75"},
 	{"[clear]\nkernel_zeroing = yes\n", "2: kernel_zeroing = yes, neither auto nor no"},
 	{"[hpzd]\n= 3\n", "2: unknown key `` in [hpzd], which has socket, socket_group, socket_mode, "
-			  "run_dir, log_level, teardown"},
+			  "run_dir, log_level, teardown, grace"},
 	{"[hpzd]\nsocket = /a\nsocket = /a\n", "3: `socket` for the second time, first in line 2"},
 	{POOL "pages = 3\n", "4: `pages` for the second time, first in line 3"},
 	/* [hpzd] and [clear] */
@@ -482,6 +485,9 @@ static const struct {
 					      "debug (a comment behind a value begins "
 					      "with `;`)"},
 	{"[hpzd]\nteardown = ebpf\n", "2: teardown = ebpf, is none of auto, bpf, perf, pidfd, off"},
+	{"[hpzd]\ngrace = 10\n", "2: grace = 10, not a time from 1s to 1h, as 10s or 2m"},
+	{"[hpzd]\ngrace = 0s\n", "2: grace = 0s, not a time from 1s to 1h, as 10s or 2m"},
+	{"[hpzd]\ngrace = 3601s\n", "2: grace = 3601s, not a time from 1s to 1h, as 10s or 2m"},
 	{"[hpzd]\nlog_level = x\n[hpzd]\n", "2: log_level = x, not one of error, warning, info, debug"},
 	{"[clear]\nmethod =\n", "2: method = , is empty"},
 	{"[clear]\nmethod = an_instruction_with_a_very_long_name\n",

@@ -73,6 +73,13 @@ class HpzTest(unittest.TestCase):
     def set_config(self, section, key, value):
         self.service.set_config(section, key, value)
 
+    def set_grace(self, seconds):
+        """How long nobody has a path lease open before it ends: where a test waits for that, and not for ten seconds."""
+        begin = len(self.service.get_log())
+        self.set_config("hpzd", "grace", f"{seconds}s")
+        self.service.reload()
+        wait_until("it is reloaded", lambda: "reloaded" in self.service.get_log(begin))
+
     def check_books(self):
         """hpzd's counts are what lies in its directories, and the kernel knows of at least as much in use."""
         status = get_status()
