@@ -1,5 +1,6 @@
 """A small QEMU guest (lib/guest-image), started with any command in front of it, timed and watched."""
 import contextlib
+import functools
 import json
 import os
 import re
@@ -19,9 +20,10 @@ class GuestError(Exception):
     pass
 
 
+@functools.cache
 def get_image():
-    """Paths of kernel and initramfs."""
-    return subprocess.run([f"{_LIB}/guest-image"], check=True, capture_output=True, text=True).stdout.splitlines()
+    """Paths of kernel and initramfs. Asked for once: apt-cache takes a second to say which kernel it is."""
+    return tuple(subprocess.run([f"{_LIB}/guest-image"], check=True, capture_output=True, text=True).stdout.splitlines())
 
 
 def has_balloon():
