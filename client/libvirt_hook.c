@@ -24,6 +24,7 @@
 #include "hook_ask.h"
 #include "hook_hold.h"
 #include "hook_mounts.h"
+#include "hook_names.h"
 #include "hook_place.h"
 #include "hook_report.h"
 #include "hook_settings.h"
@@ -124,6 +125,32 @@ static void hook_make_source(const struct hook_call *call, char ret_source[HOOK_
 
 /* ---- undoing ---- */
 
+/* The name of the lease, and where hpzd lends it one to be linked from. */
+static uint64_t hook_count_own_names(const struct hook_state *state)
+{
+	return state->is_taken ? 1 : 2;
+}
+
+/*
+ * The names of its files that are not where they were put. That one is left holds nothing up: the lease goes
+ * back, and hpzd says what holds its memory until the name is gone.
+ */
+static void hook_remove_moved(
+	struct hook_call *call, const struct hook_report *report, const struct hook_state *state)
+{
+	for (size_t i = 0; i < state->file_count; i++) {
+		if (state->files[i].way != HOOK_WAY_LINK)
+			continue;
+		int r = hook_names_remove(call->base, state->files[i].path, hook_count_own_names(state));
+		if (r < 0)
+			hook_report_note(report, LOG_WARNING,
+				"%s has been moved and is not found, until it is removed its memory does not "
+				"come "
+				"back (%s): look for the other names of %s",
+				state->files[i].alias, strerror(-r), state->files[i].path);
+	}
+}
+
 /*
  * Takes out what an earlier call put into the domain's directory; the directory, too, if libvirt could not. 0
  * or negative errno: something is left.
@@ -139,6 +166,7 @@ static int hook_undo(struct hook_call *call, const struct hook_report *report, c
 		int failed = hook_place_remove(directory, &state->files[i]);
 		r = r < 0 ? r : failed;
 	}
+	hook_remove_moved(call, report, state);
 	if (state->is_ordinary) {
 		hook_make_source(call, source);
 		int failed = hook_mounts_remove_source(source);

@@ -69,6 +69,9 @@ while True:
 """
 
 
+STEPS_OF_UNDOING = (("started", "begin"), ("stopped", "end"))
+
+
 def escape(text):
     return text.replace("&", "&amp;").replace("<", "&lt;").replace("'", "&apos;")
 
@@ -822,7 +825,7 @@ class Hostile(HookTest):
         """QEMU's user renames the directory with what is mounted in it: the mount is found there, or the memory never came back."""
         base = self.make_base(self.temp)
         self.set_libvirt(root=self.temp)
-        for operation, step in (("started", "begin"), ("stopped", "end")):
+        for operation, step in STEPS_OF_UNDOING:
             domain = Domain(self, "moved", base=base)
             domain.start()
             aside = base / "a side"
@@ -833,6 +836,39 @@ class Hostile(HookTest):
             domain.stop()
             shutil.rmtree(aside)
             wait_until("the lease ends", lambda: get_leases() == [])
+        self.wait_clean()
+
+    def test_moved_name(self):
+        """The same where it is a name and no mount: in another directory, and called otherwise."""
+        for operation, step in STEPS_OF_UNDOING:
+            with self.subTest(operation=operation):
+                domain = Domain(self, "moved")
+                domain.start()
+                file = domain.directory / "pc.ram"
+                aside = self.base / "a side"
+                domain.directory.rename(aside)
+                (aside / file.name).rename(aside / "other")
+                domain.hook(operation, step)
+                self.assertFalse((aside / "other").exists())
+                domain.stop()
+                shutil.rmtree(aside)
+                wait_until("the lease ends", lambda: get_leases() == [])
+        self.wait_clean()
+
+    def test_hidden_name(self):
+        """It is where nobody looks: it is told, its memory is nobody's, and comes back with the name."""
+        domain = Domain(self, "hidden")
+        domain.start()
+        deep = self.base / "deep" / "deeper"
+        deep.mkdir(parents=True)
+        hidden = deep / "name"
+        (domain.directory / "pc.ram").rename(hidden)
+        self.assertIn("has been moved and is not found", domain.hook("stopped", "end"))
+        domain.stop()
+        self.assertEqual(self.get_states(), [])
+        wait_until("hpzd says what holds it", lambda: get_leases()[0]["reason"] == "another name")
+        hidden.unlink()
+        wait_until("the lease ends", lambda: get_leases() == [])
         self.wait_clean()
 
     def test_moving(self):
