@@ -100,7 +100,7 @@ static void test_hidden_hook(void **state)
 	char path[PATH_MAX];
 
 	if (geteuid() != 0)
-		skip();
+		return; /* skip() is a failure in the TAP of cmocka 1.1 */
 	make_hook();
 	temp_path(dir, "etc/libvirt", path);
 	assert_int_equal(chmod(dir, 0711), 0);
