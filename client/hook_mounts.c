@@ -17,15 +17,28 @@ struct mounts_wanted {
 	ino_t ino;
 };
 
+/* Three octal digits behind a backslash; 0: no such thing. */
+static char hook_mounts_get_escaped(const char *text)
+{
+	unsigned code = 0;
+
+	for (int i = 1; i <= 3; i++) {
+		if (text[i] < '0' || text[i] > '7')
+			return 0;
+		code = code << 3 | (unsigned)(text[i] - '0');
+	}
+	return (char)code;
+}
+
 /* "\040" is a blank; the text does not get longer. */
 static void hook_mounts_unescape(char *text)
 {
 	char *to = text;
-	unsigned code;
 
 	for (const char *from = text; *from; to++) {
-		if (*from == '\\' && sscanf(from + 1, "%3o", &code) == 1) {
-			*to = (char)code;
+		char code = *from == '\\' ? hook_mounts_get_escaped(from) : 0;
+		if (code) {
+			*to = code;
 			from += 4;
 		} else {
 			*to = *from++;

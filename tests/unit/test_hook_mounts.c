@@ -20,6 +20,11 @@ static void test_lines(void **state)
 	assert_string_equal(mount.root, "/r ");
 	assert_string_equal(mount.path, "/a b\\\nc");
 	assert_string_equal(mount.source, "hpz:x");
+	/* What is no escape is text: nothing is read beyond its end. */
+	assert_true(hook_mounts_parse("7 1 0:30 /r\\1 /a\\04 rw - tmpfs \\999\\-12\\000\\ rw\n", &mount));
+	assert_string_equal(mount.root, "/r\\1");
+	assert_string_equal(mount.path, "/a\\04");
+	assert_string_equal(mount.source, "\\999\\-12\\000\\");
 }
 
 static void test_broken(void **state)
