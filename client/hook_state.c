@@ -77,7 +77,9 @@ static bool hook_state_read_word(char *line, struct hook_state *state)
 
 	if (!line)
 		return false;
-	if (strcmp(word, "directory") == 0 && !strchr(line, '/') && strlen(line) < sizeof(state->directory))
+	/* libvirt's begin with the domain's id; "." and ".." are other places. */
+	if (strcmp(word, "directory") == 0 && *line != '.' && !strchr(line, '/') &&
+		strlen(line) < sizeof(state->directory))
 		strcpy(state->directory, line);
 	else if (strcmp(word, "lease") == 0)
 		state->lease = strtoull(line, NULL, 10);

@@ -124,6 +124,7 @@ static void test_broken(void **state)
 		"lease 7\n",
 		"directory 7-a",
 		"directory ../a\n",
+		"directory ..\n",
 		"directory 7-a\nnews 1\n",
 		"directory 7-a\nfile pc.ram link\n",
 		"directory 7-a\nfile pc.ram link relative\n",
