@@ -798,15 +798,23 @@ static enum request_outcome refuse_broken(
 	return REQUEST_BROKEN;
 }
 
+int request_read_payload(const struct hpz_wire_head *head, const void *message, size_t length,
+	union request_payload *ret_payload, const char **ret_why)
+{
+	*ret_why = "this hpzd does not know this request";
+	if (!table[head->op].handle)
+		return HPZ_ERR_UNSUPPORTED;
+	*ret_why = "the message is not what its operation demands";
+	int r = proto_get_payload(message, length, ret_payload, table[head->op].size);
+	return r ? r : table[head->op].check(ret_payload, ret_why);
+}
+
 enum request_outcome request_handle(struct requests *requests, struct session *session,
 	const struct request_peer *peer, const void *message, size_t length, uint64_t unread_lease)
 {
-	union {
-		uint64_t align;
-		unsigned char bytes[HPZ_WIRE_MAX_REQUEST];
-	} payload;
+	union request_payload payload;
 	struct hpz_wire_head head = {0};
-	const char *why = "the message is not what its operation demands";
+	const char *why;
 	int r = proto_get_head(message, length, false, &head);
 	if (r == HPZ_ERR_UNSUPPORTED) /* of somebody newer, who may go on with what we know */
 		return desk_refuse(
@@ -815,12 +823,7 @@ enum request_outcome request_handle(struct requests *requests, struct session *s
 		return refuse_broken(requests, &head, r, "the message has no valid head");
 	if (head.op == HPZ_OP_HELLO)
 		return refuse_broken(requests, &head, HPZ_ERR_PROTOCOL, "hello was said already");
-	if (!table[head.op].handle)
-		return desk_refuse(
-			requests, &head, HPZ_ERR_UNSUPPORTED, "this hpzd does not know this request");
-	r = proto_get_payload(message, length, &payload, table[head.op].size);
-	if (r == 0)
-		r = table[head.op].check(&payload, &why);
+	r = request_read_payload(&head, message, length, &payload, &why);
 	if (r)
 		return head.op == HPZ_OP_ACK ? refuse_broken(requests, &head, r, why)
 					     : desk_make_error(requests, head.op, head.id, r, 0, why);

@@ -23,6 +23,33 @@ enum request_outcome request_handle(struct requests *requests, struct session *s
 enum request_outcome request_handle_hello(
 	struct requests *requests, const void *message, size_t length, uint64_t *ret_capabilities);
 
+/* What the operations have behind their heads; HELLO apart. */
+union request_payload {
+	unsigned char bytes[HPZ_WIRE_MAX_REQUEST];
+	struct hpz_wire_lease lease;
+	struct hpz_wire_empty empty;
+	struct hpz_wire_ack ack;
+	struct hpz_wire_release release;
+	struct hpz_wire_adopt adopt;
+	struct hpz_wire_change change;
+	struct hpz_wire_list list;
+	struct hpz_wire_wait wait;
+	struct hpz_wire_drain drain;
+	struct hpz_wire_check check;
+	struct hpz_wire_verify verify;
+	struct hpz_wire_set set;
+	struct hpz_wire_calibrate calibrate;
+	struct hpz_wire_resize resize;
+	struct hpz_wire_demand demand;
+	struct hpz_wire_teardown teardown;
+};
+/*
+ * The payload of a message whose head proto_get_head() has taken, after all checks of its operation. 0 or
+ * enum hpz_error; *ret_why is set either way, and static. Pure.
+ */
+int request_read_payload(const struct hpz_wire_head *head, const void *message, size_t length,
+	union request_payload *ret_payload, const char **ret_why);
+
 /* The session is gone: its waiting requests are dropped, leases bound to it end. */
 void request_cancel_session(struct requests *requests, struct session *session);
 /* The reply with this lease's descriptors could not be sent: nobody has them. */
