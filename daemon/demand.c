@@ -477,12 +477,24 @@ void demand_init(struct demand *demand, const struct demand_rules *rules, uint64
 	demand_plan(demand, now_ns);
 }
 
+/* Member by member: there are holes between them. */
+static bool are_rules_equal(const struct demand_rules *a, const struct demand_rules *b)
+{
+	bool is_equal = a->half_life_ns == b->half_life_ns && a->pages == b->pages &&
+			a->piece_pages == b->piece_pages && a->share_percent == b->share_percent &&
+			a->fixed_count == b->fixed_count;
+	for (size_t i = 0; is_equal && i < a->fixed_count; i++)
+		is_equal = a->fixed[i].segment_pages == b->fixed[i].segment_pages &&
+			   a->fixed[i].count == b->fixed[i].count;
+	return is_equal;
+}
+
 void demand_set_rules(struct demand *demand, const struct demand_rules *rules)
 {
 	/* Another pool has another large segment. */
 	if (demand->rules.pages != rules->pages ||
 		count_fixed_pages(&demand->rules) != count_fixed_pages(rules))
 		demand->large_pages = 0;
-	demand->is_stale = demand->is_stale || memcmp(&demand->rules, rules, sizeof *rules) != 0;
+	demand->is_stale = demand->is_stale || !are_rules_equal(&demand->rules, rules);
 	demand->rules = *rules;
 }
