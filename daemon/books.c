@@ -864,7 +864,7 @@ static void remove_name(struct books_run *run, size_t index)
 		return;
 	}
 	job->fds[WORKER_FD_DIR] = dir;
-	snprintf(job->wire.name, sizeof job->wire.name, "%s", finding->name);
+	strcpy(job->wire.name, finding->name);
 	job->wire.length = index;
 	job->deadline_ms = REMOVE_MS;
 	job->done = on_removed;

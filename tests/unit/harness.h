@@ -76,7 +76,8 @@ struct hpz_wire_lease harness_get_lease(uint64_t pages, int64_t timeout_ms);
 
 struct hpz_wire_head harness_get_head(const struct message *message);
 /* The reply is an error of that number; its text. */
-const char *harness_expect_error(const struct message *message, uint16_t op, uint64_t id, int error);
+__attribute__((returns_nonnull)) const char *harness_expect_error(
+	const struct message *message, uint16_t op, uint64_t id, int error);
 void harness_expect_ok(const struct message *message, uint16_t op, uint64_t id);
 
 /* ---- a client ---- */

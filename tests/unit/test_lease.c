@@ -1027,7 +1027,7 @@ static void test_death_during_growth(void **state)
 	for (int is_renamed = 0; is_renamed < 2; is_renamed++) {
 		struct lease draft = {.label = "vm", .uid = 7};
 		struct hpzd hpzd;
-		char from[TEMP_PATH + 64], to[TEMP_PATH + 64], name[SEGMENT_NAME_MAX];
+		char from[TEMP_PATH + 64 + SEGMENT_NAME_MAX], to[TEMP_PATH + 64], name[SEGMENT_NAME_MAX];
 
 		teardown(NULL);
 		setup(NULL);
