@@ -10,4 +10,7 @@
 void clearing_print_json(struct output_json *json, const struct hpz_clearing *clearing);
 void clearing_print(FILE *file, const struct hpz_clearing *clearing);
 
+/* The first reason of HPZ_HOLD_*, as a sentence has it; "" for none. */
+const char *clearing_get_hold(uint32_t holds);
+
 #endif

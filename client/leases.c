@@ -7,7 +7,7 @@
 
 #include "size.h"
 
-static const char *leases_get_state(uint32_t state)
+const char *leases_get_state(uint32_t state)
 {
 	switch ((enum hpz_lease_state)state) {
 	case HPZ_STATE_OFFERED:

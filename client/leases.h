@@ -15,6 +15,9 @@ void leases_print_table(FILE *file, const struct hpz_lease_list *list, bool hold
 /* The list under "segments": of a lease in a list, and of one that was just given. */
 void leases_print_segment_json(struct output_json *json, const struct hpz_segment *segment);
 
+/* Of an enum hpz_lease_state; "?" for one of a newer hpzd. */
+const char *leases_get_state(uint32_t state);
+
 void leases_cleanup_list(struct hpz_lease_list **list);
 #define _cleanup_list_ __attribute__((cleanup(leases_cleanup_list)))
 
