@@ -4,6 +4,7 @@
 
 #include "answer.h"
 #include "log.h"
+#include "metrics.h"
 #include "report.h"
 #include "size.h"
 
@@ -306,6 +307,17 @@ static enum request_outcome reply_grown(struct requests *requests, const struct 
 	return answer_changed(requests, attempt->peer, head, lease, attempt->known, &news);
 }
 
+/* What a reservation keeps counts when it is leased. */
+static void count_granted(const struct attempt *attempt, uint64_t ready, uint64_t zeroed)
+{
+	uint64_t given = grant_get_bytes(attempt);
+	if (attempt->op == HPZ_OP_RESERVE)
+		return;
+	metrics_add(METRICS_GRANTED_BYTES, METRICS_CLEAN, ready);
+	metrics_add(METRICS_GRANTED_BYTES, METRICS_ZEROED, zeroed);
+	metrics_add(METRICS_GRANTED_BYTES, METRICS_WAITED, given - MIN(given, ready + zeroed));
+}
+
 enum request_outcome answer_granted(struct requests *requests, const struct hpz_wire_head *head,
 	const struct attempt *attempt, bool has_waited)
 {
@@ -315,6 +327,7 @@ enum request_outcome answer_granted(struct requests *requests, const struct hpz_
 		ready += has_waited ? 0 : attempt->shares->list[i].ready_pages * page_size;
 		zeroed += attempt->shares->list[i].zeroed_pages * page_size;
 	}
+	count_granted(attempt, ready, zeroed);
 	if (attempt->op == HPZ_OP_CHANGE)
 		return reply_grown(requests, head, attempt, ready, has_waited);
 	if (attempt->op == HPZ_OP_RESERVE)

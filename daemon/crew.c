@@ -41,6 +41,7 @@
 #include "frame.h"
 #include "host.h"
 #include "log.h"
+#include "metrics.h"
 #include "pressure_psi.h"
 
 #define HELPERS_MAX      32
@@ -199,8 +200,13 @@ static bool look_at_resource(struct crew *crew, const char *resource, const stru
 		return false;
 	}
 	int r = pressure_read_psi(crew->host, resource, &total_us);
+	bool was_paused = psi->is_paused;
 	if (r == 0)
-		return pressure_judge_psi(psi, limits, total_us, own_ns, busy_cpus, now_ns);
+		pressure_judge_psi(psi, limits, total_us, own_ns, busy_cpus, now_ns);
+	if (r == 0 && psi->is_paused && !was_paused)
+		metrics_add(METRICS_PAUSES, psi == &crew->psi_cpu ? METRICS_CPU : METRICS_MEMORY, 1);
+	if (r == 0)
+		return psi->is_paused;
 	if (!crew->was_psi_missed)
 		log_warning("/proc/pressure/%s: %s: psi_%s has no effect", resource, strerror(-r), resource);
 	crew->was_psi_missed = true;
@@ -444,6 +450,63 @@ static void note_helped(struct crew_worker *worker)
 		worker->crew->helped_ns = clock_get_ns(CLOCK_MONOTONIC);
 }
 
+static unsigned get_proof_label(const struct proof_verdict *proof)
+{
+	static const unsigned held_by[PROOF_REASON_COUNT] = {
+		[PROOF_NO_REASON] = METRICS_PROOF_UNKNOWN,
+		[PROOF_OPEN] = METRICS_PROOF_OPEN,
+		[PROOF_OPEN_READ] = METRICS_PROOF_OPEN_READ,
+		[PROOF_NAME] = METRICS_PROOF_NAME,
+		[PROOF_LINK] = METRICS_PROOF_LINK,
+		[PROOF_PIN] = METRICS_PROOF_PIN,
+		[PROOF_POISON] = METRICS_PROOF_POISON,
+	};
+	switch (proof->result) {
+	case PROOF_FREE:
+		return METRICS_PROOF_FREE;
+	case PROOF_IN_USE:
+		return proof->reason < PROOF_REASON_COUNT ? held_by[proof->reason] : METRICS_PROOF_UNKNOWN;
+	case PROOF_CANNOT_TELL:
+		return METRICS_PROOF_UNKNOWN;
+	}
+	return METRICS_PROOF_UNKNOWN;
+}
+
+/* A job that was cut short counts for what it came to. */
+static void count_job(const struct crew_job *job, const struct worker_done *done)
+{
+	static const enum metrics_work works[] = {[WORKER_FILL] = METRICS_FILL,
+		[WORKER_CLEAR] = METRICS_CLEAR,
+		[WORKER_GROW] = METRICS_EXTEND,
+		[WORKER_VERIFY] = METRICS_VERIFY};
+	switch ((enum worker_op)job->wire.op) {
+	case WORKER_FILL:
+	case WORKER_CLEAR:
+	case WORKER_GROW:
+	case WORKER_VERIFY:
+		metrics_add_work(
+			works[job->wire.op], done->bytes, clock_get_ns(CLOCK_MONOTONIC) - job->started_ns);
+		break;
+	case WORKER_SHIELD:
+	case WORKER_PROBE:
+	case WORKER_ORPHAN:
+		if (done->error == 0)
+			metrics_add(METRICS_PROOFS, get_proof_label(&done->proof), 1);
+		break;
+	case WORKER_CALIBRATE:
+	case WORKER_TRIM:
+	case WORKER_UNLINK:
+	case WORKER_HOLDERS:
+	case WORKER_LEARN:
+	case WORKER_REMOVE:
+	case WORKER_ZERO_FREE:
+	case WORKER_OPENERS:
+	case WORKER_TABLES:
+	case WORKER_TRACE:
+		break;
+	}
+}
+
 static void finish_job(struct crew_worker *worker, const struct worker_done *done)
 {
 	struct crew_job *job = worker->job;
@@ -453,6 +516,7 @@ static void finish_job(struct crew_worker *worker, const struct worker_done *don
 	note_helped(worker);
 	tell_cgroup(worker);
 	uv_timer_stop(&worker->deadline);
+	count_job(job, done);
 	answer(job, done);
 }
 

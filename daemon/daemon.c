@@ -13,6 +13,7 @@
 #include "daemon.h"
 #include "listener.h"
 #include "log.h"
+#include "metrics.h"
 #include "notify.h"
 #include "paravirt.h"
 #include "size.h"
@@ -86,16 +87,26 @@ static void on_returning(const struct lease *lease, void *user)
 	teardown_begin(&daemon->teardown, lease, clock_get_ns(CLOCK_MONOTONIC));
 }
 
+static void count_back(const struct pool_segment *segment, enum handoff_back how)
+{
+	static const unsigned places[] = {[HANDOFF_BACK_PROVEN] = METRICS_POOL,
+		[HANDOFF_BACK_KERNEL] = METRICS_KERNEL,
+		[HANDOFF_BACK_ORPHAN] = METRICS_ORPHAN};
+	metrics_add(METRICS_RETURNED_BYTES, places[how], segment->given * segment->pool->config.page_size);
+}
+
 static void on_back(
 	const struct lease *lease, const struct pool_segment *segment, enum handoff_back how, void *user)
 {
 	struct daemon *daemon = user;
+	count_back(segment, how);
 	teardown_add_back(&daemon->teardown, lease, segment, how);
 }
 
 static void on_over(const struct lease *lease, bool lives_on, void *user)
 {
 	struct daemon *daemon = user;
+	metrics_add(METRICS_LEASES_ENDED, METRICS_NO_LABEL, 1);
 	teardown_set_over(&daemon->teardown, lease, lives_on, clock_get_ns(CLOCK_MONOTONIC));
 }
 
@@ -541,6 +552,7 @@ static void reload(struct daemon *daemon)
 	if (r == 0)
 		r = config_check_reload(
 			&daemon->config, &next, has_pages, daemon, daemon->error, sizeof daemon->error);
+	metrics_add(METRICS_RELOADS, r < 0 ? METRICS_RELOAD_REFUSED : METRICS_APPLIED, 1);
 	if (r < 0) {
 		log_error("reload refused, the old configuration stays: %s", daemon->error);
 	} else {

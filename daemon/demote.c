@@ -4,6 +4,7 @@
 
 #include "demote.h"
 #include "log.h"
+#include "metrics.h"
 #include "size.h"
 
 static struct pool *find_pool(struct pool *const *pools, size_t count, int32_t node, uint64_t page_size)
@@ -220,6 +221,7 @@ static void on_demoted(uv_work_t *work, int status)
 	from->has_known_nr = to->has_known_nr = false;
 	from->demotion = NULL;
 	from->demoted += demotion->done;
+	metrics_add(METRICS_DEMOTED_PAGES, METRICS_NO_LABEL, demotion->done);
 	/* An order or a reload may have changed what they are to be meanwhile. */
 	demotion->before.from_pages = resize_get_base(from);
 	demotion->before.to_pages = resize_get_base(to);

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 
 #include "desk.h"
+#include "metrics.h"
 
 /* ---- replies ---- */
 
@@ -57,6 +58,28 @@ void desk_close_fds(struct request_reply *reply)
 	for (size_t i = 0; i < reply->fd_count; i++)
 		close_fd(reply->fds[i]);
 	reply->fd_count = 0;
+}
+
+static bool is_for_memory(uint16_t op)
+{
+	return op == HPZ_OP_LEASE || op == HPZ_OP_RESERVE || op == HPZ_OP_CHANGE;
+}
+
+void desk_count_reply(const struct requests *requests, uint64_t begun_ns, bool has_waited)
+{
+	struct hpz_wire_head head;
+	memcpy(&head, requests->reply.bytes, sizeof head);
+	if (head.error)
+		metrics_add(METRICS_REQUEST_ERRORS, head.error, 1);
+	if (!is_for_memory(head.op))
+		return;
+	uint64_t took_ns = clock_get_ns(CLOCK_MONOTONIC) - begun_ns;
+	unsigned outcome = head.error ? METRICS_REFUSED : METRICS_GRANTED;
+	metrics_observe(METRICS_LEASE_LATENCY, outcome, took_ns);
+	if (has_waited)
+		metrics_observe(METRICS_LEASE_WAIT, outcome, took_ns);
+	if (head.error)
+		metrics_add(METRICS_LEASE_REFUSALS, head.error, 1);
 }
 
 /* ---- access ---- */
@@ -169,6 +192,7 @@ struct request *desk_make_waiting(struct requests *requests, struct session *ses
 	request->peer.pidfd = copy_fd(peer->pidfd);
 	request->op = head->op;
 	request->id = head->id;
+	request->begun_ns = clock_get_ns(CLOCK_MONOTONIC);
 	uv_timer_init(requests->loop, &request->timer);
 	request->timer.data = request;
 	if (timeout_ms >= 0)
@@ -180,6 +204,11 @@ struct request *desk_make_waiting(struct requests *requests, struct session *ses
 enum request_outcome desk_refuse_waiting(struct requests *requests, const struct hpz_wire_head *head)
 {
 	return desk_make_error(requests, head->op, head->id, HPZ_ERR_BUSY, 0, requests->text);
+}
+
+uint64_t desk_get_age_ns(const struct request *request)
+{
+	return clock_get_ns(CLOCK_MONOTONIC) - request->begun_ns;
 }
 
 struct hpz_wire_head desk_make_head(const struct request *request)
@@ -211,6 +240,7 @@ void desk_answer(struct request *request)
 {
 	struct requests *requests = request->requests;
 	struct session *session = request->session;
+	desk_count_reply(requests, request->begun_ns, request->has_waited);
 	desk_drop_request(request);
 	requests->send(session, &requests->reply);
 }

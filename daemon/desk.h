@@ -95,6 +95,7 @@ struct request {
 	uint16_t op;
 	uint64_t id;
 	uv_timer_t timer;
+	uint64_t begun_ns; /* CLOCK_MONOTONIC */
 	union {
 		struct hpz_wire_lease lease;
 		struct hpz_wire_release release;
@@ -162,6 +163,8 @@ enum request_outcome desk_refuse(struct requests *requests, const struct hpz_wir
 	const char *format, ...) PRINTF(4, 5);
 enum request_outcome desk_reply_empty(struct requests *requests, const struct hpz_wire_head *head);
 void desk_close_fds(struct request_reply *reply);
+/* What came of a request that began then, for the metrics: that is in requests->reply. */
+void desk_count_reply(const struct requests *requests, uint64_t begun_ns, bool has_waited);
 
 /* ---- access ---- */
 
@@ -190,6 +193,8 @@ struct request *desk_make_waiting(struct requests *requests, struct session *ses
 	const struct request_peer *peer, const struct hpz_wire_head *head, int64_t timeout_ms);
 /* The reply where desk_make_waiting() gave none. */
 enum request_outcome desk_refuse_waiting(struct requests *requests, const struct hpz_wire_head *head);
+/* Since it came. */
+uint64_t desk_get_age_ns(const struct request *request);
 /* What its reply answers. */
 struct hpz_wire_head desk_make_head(const struct request *request);
 /* Unanswered. What is kept for it is let go. */

@@ -13,6 +13,8 @@
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
+#include "metrics.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -453,6 +455,7 @@ int journal_append(struct journal *journal, enum journal_type type, const void *
 {
 	int r = append(journal, type, payload, bytes, extra, extra_bytes);
 
+	metrics_add(r < 0 ? METRICS_JOURNAL_ERRORS : METRICS_JOURNAL_RECORDS, METRICS_NO_LABEL, 1);
 	if (r < 0 && journal->compact_error == 0)
 		journal->compact_error = r;
 	return r;

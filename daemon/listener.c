@@ -10,6 +10,7 @@
 #include "frame.h"
 #include "listener.h"
 #include "log.h"
+#include "metrics.h"
 
 #define BACKLOG      256
 #define IN_USE_MS    50
@@ -89,6 +90,7 @@ static void take_connection(struct listener *listener, int sock)
 	char why[HPZ_WIRE_TEXT];
 	int r = session_get_user(sock, &peer);
 	if (r == 0 && !may_connect(listener, &peer, why)) {
+		metrics_add(METRICS_CONNECTIONS, METRICS_TURNED_AWAY, 1);
 		turn_away(listener, sock, why);
 		free(peer.groups);
 		return;
@@ -101,6 +103,7 @@ static void take_connection(struct listener *listener, int sock)
 		log_warning("a connection cannot be served: %s", strerror(-r));
 		return;
 	}
+	metrics_add(METRICS_CONNECTIONS, METRICS_ACCEPTED, 1);
 	list_append(&listener->sessions, &session->link);
 	listener->count++;
 	listener->requests->connections = listener->count;

@@ -5,6 +5,8 @@
  */
 #include "log.h"
 
+#include "metrics.h"
+
 #include <stdarg.h>
 #include <sys/stat.h>
 
@@ -95,6 +97,9 @@ void log_write(enum log_level level, const char *format, ...)
 	size_t length;
 	va_list args;
 
+	if (level <= LOG_LEVEL_WARNING)
+		metrics_add(METRICS_LOG_MESSAGES,
+			level == LOG_LEVEL_WARNING ? METRICS_WARNING : METRICS_ERROR, 1);
 	if (level > log_level_now)
 		return;
 	if (log_has_priority)

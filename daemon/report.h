@@ -42,6 +42,9 @@ size_t report_clearing(const struct reconcile *reconcile, const struct config_cl
 /* One page of what was learned, from that pool on; returns its length. At least one pool fits. */
 size_t report_demand(const struct reconcile *reconcile, size_t index, void *buffer, size_t capacity);
 
+/* One page of what was counted, from that series on. Returns the bytes used. At least one series fits. */
+size_t report_metrics(uint64_t index, void *buffer, size_t capacity);
+
 /*
  * A page of what the ends of leases cost, of the kind and from the cursor on that is asked for; of that uid's
  * leases only (-1: of all). Returns the bytes used.

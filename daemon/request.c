@@ -4,6 +4,7 @@
 
 #include "change.h"
 #include "log.h"
+#include "metrics.h"
 #include "preview.h"
 #include "report.h"
 #include "request.h"
@@ -36,6 +37,12 @@ static bool is_lease_clean(const struct requests *requests, uint64_t id)
 	return true;
 }
 
+static void force(struct requests *requests, struct lease *lease)
+{
+	metrics_add(METRICS_LEASES_FORCED, METRICS_NO_LABEL, !lease->is_forced);
+	handoff_force(requests->handoff, lease, "released by force");
+}
+
 static enum request_outcome handle_release(struct requests *requests, struct session *session,
 	const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
 {
@@ -52,7 +59,7 @@ static enum request_outcome handle_release(struct requests *requests, struct ses
 	if (lease && !access_may_touch(&rule, lease->uid))
 		return desk_refuse_foreign(requests, head, &rule, lease);
 	if (lease && (wire->flags & HPZ_RELEASE_FORCE))
-		handoff_force(requests->handoff, lease, "released by force");
+		force(requests, lease);
 	else if (lease && lease->state != HPZ_STATE_RETURNING)
 		handoff_return(requests->handoff, lease, "released");
 	enum hpz_lease_state state = lease ? HPZ_STATE_RETURNING : HPZ_STATE_ENDED;
@@ -278,6 +285,15 @@ static enum request_outcome handle_demand(struct requests *requests, struct sess
 	size_t capacity = sizeof requests->reply.bytes - sizeof(struct hpz_wire_head);
 	return desk_finish_reply(requests, head->op, head->id,
 		report_demand(requests->reconcile, wire->cursor, desk_get_payload(requests), capacity));
+}
+
+static enum request_outcome handle_metrics(struct requests *requests, struct session *session,
+	const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
+{
+	const struct hpz_wire_metrics *wire = payload;
+	size_t capacity = sizeof requests->reply.bytes - sizeof(struct hpz_wire_head);
+	return desk_finish_reply(requests, head->op, head->id,
+		report_metrics(wire->cursor, desk_get_payload(requests), capacity));
 }
 
 /* ---- teardown ---- */
@@ -755,6 +771,7 @@ CHECK(set)
 CHECK(check)
 CHECK(demand)
 CHECK(teardown)
+CHECK(metrics)
 CHECK(resize)
 
 #define NEEDS_OWN (CONFIG_ALLOW_LEASE | CONFIG_ALLOW_ADMIN) /* which lease it is decides the rest */
@@ -787,6 +804,7 @@ static const struct {
 	[HPZ_OP_RESIZE]  = {"resize a pool", sizeof(struct hpz_wire_resize), check_resize, handle_resize, CONFIG_ALLOW_ADMIN, false},
 	[HPZ_OP_CLEARING] = {"read status", sizeof(struct hpz_wire_empty), check_empty, handle_clearing, CONFIG_ALLOW_STATUS, false},
 	[HPZ_OP_DEMAND] = {"read status", sizeof(struct hpz_wire_demand), check_demand, handle_demand, CONFIG_ALLOW_STATUS, false},
+	[HPZ_OP_METRICS] = {"read status", sizeof(struct hpz_wire_metrics), check_metrics, handle_metrics, CONFIG_ALLOW_STATUS, false},
 	[HPZ_OP_TEARDOWN] = {"read status", sizeof(struct hpz_wire_teardown), check_teardown, handle_teardown, CONFIG_ALLOW_STATUS | CONFIG_ALLOW_LEASE, false},
 };
 /* clang-format on */
@@ -809,7 +827,7 @@ int request_read_payload(const struct hpz_wire_head *head, const void *message, 
 	return r ? r : table[head->op].check(ret_payload, ret_why);
 }
 
-enum request_outcome request_handle(struct requests *requests, struct session *session,
+static enum request_outcome handle(struct requests *requests, struct session *session,
 	const struct request_peer *peer, const void *message, size_t length, uint64_t unread_lease)
 {
 	union request_payload payload;
@@ -836,9 +854,20 @@ enum request_outcome request_handle(struct requests *requests, struct session *s
 	if (table[head.op].sends_descriptors && unread_lease)
 		return desk_refuse(requests, &head, HPZ_ERR_BUSY,
 			"confirm the descriptors of lease %" PRIu64 " before asking for more", unread_lease);
+	metrics_add(METRICS_REQUESTS, head.op, 1);
 	requests->reply.fd_count = 0;
 	requests->reply.lease = 0;
 	return table[head.op].handle(requests, session, peer, &head, &payload);
+}
+
+enum request_outcome request_handle(struct requests *requests, struct session *session,
+	const struct request_peer *peer, const void *message, size_t length, uint64_t unread_lease)
+{
+	uint64_t begun_ns = clock_get_ns(CLOCK_MONOTONIC);
+	enum request_outcome outcome = handle(requests, session, peer, message, length, unread_lease);
+	if (outcome == REQUEST_REPLIED || outcome == REQUEST_BROKEN)
+		desk_count_reply(requests, begun_ns, false);
+	return outcome;
 }
 
 enum request_outcome request_handle_hello(
@@ -890,8 +919,11 @@ void request_cancel_session(struct requests *requests, struct session *session)
 {
 	LIST_FOR_EACH_SAFE (pos, &requests->waiting) {
 		struct request *request = CONTAINER_OF(pos, struct request, link);
-		if (request->session == session)
-			desk_drop_request(request);
+		if (request->session != session)
+			continue;
+		if (request->has_waited)
+			metrics_observe(METRICS_LEASE_WAIT, METRICS_CANCELLED, desk_get_age_ns(request));
+		desk_drop_request(request);
 	}
 	queue_count(requests);
 	LIST_FOR_EACH (pos, &requests->leases->leases) {

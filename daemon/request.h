@@ -42,6 +42,7 @@ union request_payload {
 	struct hpz_wire_resize resize;
 	struct hpz_wire_demand demand;
 	struct hpz_wire_teardown teardown;
+	struct hpz_wire_metrics metrics;
 };
 /*
  * The payload of a message whose head proto_get_head() has taken, after all checks of its operation. 0 or

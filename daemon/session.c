@@ -5,6 +5,7 @@
 
 #include "frame.h"
 #include "log.h"
+#include "metrics.h"
 #include "owner.h"
 #include "session.h"
 
@@ -228,6 +229,7 @@ static bool handle(struct session *session, const void *message, size_t length)
 	case REQUEST_NO_REPLY:
 		break;
 	case REQUEST_BROKEN:
+		metrics_add(METRICS_CONNECTIONS, METRICS_BROKEN, 1);
 		session->closes_when_sent = true;
 		send_reply(session, &requests->reply);
 		if (!session->pending)
@@ -239,6 +241,7 @@ static bool handle(struct session *session, const void *message, size_t length)
 
 static void refuse_message(struct session *session, const char *why)
 {
+	metrics_add(METRICS_CONNECTIONS, METRICS_BROKEN, 1);
 	desk_make_error(session->requests, HPZ_OP_HELLO, 0, HPZ_ERR_PROTOCOL, 0, why);
 	session->closes_when_sent = true;
 	send_reply(session, &session->requests->reply);

@@ -889,6 +889,52 @@ HPZ_PUBLIC int hpz_teardown_get_histogram(
 HPZ_PUBLIC int hpz_teardown_get_fact(
 	const struct hpz_teardown *teardown, size_t index, struct hpz_teardown_fact *fact);
 
+/* ---- metrics: what hpzd has counted since it began ---- */
+
+#define HPZ_METRIC_BUCKETS 32
+
+enum hpz_metric_kind {
+	HPZ_METRIC_COUNTER = 1, /* only grows, from 0 at hpzd's start */
+	HPZ_METRIC_HISTOGRAM = 2
+};
+
+/* Of `value`, or of what a histogram is of. A newer hpzd may have more. */
+enum hpz_metric_unit {
+	HPZ_METRIC_NONE = 0,
+	HPZ_METRIC_BYTES = 1,
+	HPZ_METRIC_NS = 2, /* its name says seconds */
+	HPZ_METRIC_BYTES_PER_S = 3
+};
+
+/* One series. Those of one name follow each other, with one value of the label each. */
+struct hpz_metric {
+	size_t struct_size;
+	uint32_t kind;     /* enum hpz_metric_kind */
+	uint32_t unit;     /* enum hpz_metric_unit */
+	const char *name;  /* of letters, digits and _, without _total; this and the following: borrowed */
+	const char *help;  /* for people */
+	const char *label; /* its name; "" none */
+	const char *label_value;
+	uint64_t value; /* of a histogram: how many there were */
+	uint64_t sum;   /* this and the following: of a histogram */
+	uint32_t shift;
+	uint32_t bucket_count; /* at most HPZ_METRIC_BUCKETS */
+	/* Bucket 0 counts what was less than 2^shift, bucket i what was less than 2^(shift + i) and not in
+	 * one before it; the last one all that was more. */
+	uint64_t buckets[HPZ_METRIC_BUCKETS];
+};
+
+struct hpz_metrics; /* a copy of what hpzd has counted */
+
+/* The caller owns *ret_metrics: hpz_metrics_free(). Errors: DENIED, UNSUPPORTED (an older hpzd), LOST. Since
+ * 0.1. */
+HPZ_PUBLIC int hpz_get_metrics(struct hpz *hpz, struct hpz_metrics **ret_metrics);
+HPZ_PUBLIC void hpz_metrics_free(struct hpz_metrics *metrics);
+HPZ_PUBLIC size_t hpz_metrics_get_count(const struct hpz_metrics *metrics);
+/* Fills a struct whose struct_size is set; strings are borrowed. Errors: INVALID (no such index). */
+HPZ_PUBLIC int hpz_metrics_get_metric(
+	const struct hpz_metrics *metrics, size_t index, struct hpz_metric *metric);
+
 /* ---- check ---- */
 
 #define HPZ_CHECK_REPAIR 1u /* also put right what can be, without touching memory that somebody has */

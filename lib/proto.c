@@ -25,6 +25,7 @@ static_assert(HPZ_WIRE_CELLS == HPZ_CELLS_MAX, "same values");
 static_assert(HPZ_WIRE_BUCKETS == HPZ_TEARDOWN_BUCKETS && HPZ_WIRE_FLUSHES == HPZ_TEARDOWN_FLUSHES &&
 		      HPZ_WIRE_NONE == HPZ_TEARDOWN_NONE && HPZ_WIRE_STAGES == HPZ_TEARDOWN_STAGES,
 	"same values");
+static_assert(HPZ_WIRE_METRIC_BUCKETS == HPZ_METRIC_BUCKETS, "same values");
 
 #define PROTO_SMALLEST_PAGE 4096u
 #define PROTO_MODE_BITS     0666u
@@ -109,6 +110,7 @@ static const uint16_t proto_least[HPZ_OP_LAST + 1] = {
 	[HPZ_OP_CHANGE] = 40,
 	[HPZ_OP_DEMAND] = 16,
 	[HPZ_OP_TEARDOWN] = 24,
+	[HPZ_OP_METRICS] = 16,
 };
 
 size_t proto_get_least_size(uint16_t op)
@@ -412,6 +414,11 @@ int proto_check_list(const struct hpz_wire_list *list, const char **ret_why)
 int proto_check_demand(const struct hpz_wire_demand *demand, const char **ret_why)
 {
 	return demand->reserved ? proto_refuse_reserved(ret_why) : HPZ_OK;
+}
+
+int proto_check_metrics(const struct hpz_wire_metrics *metrics, const char **ret_why)
+{
+	return metrics->reserved ? proto_refuse_reserved(ret_why) : HPZ_OK;
 }
 
 int proto_check_teardown(const struct hpz_wire_teardown *teardown, const char **ret_why)

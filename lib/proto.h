@@ -87,6 +87,9 @@
  * those that are over without a gap: one that is missing was forgotten before it was asked for. Who may not
  * read status gets its own records and no histograms.
  *
+ * METRICS says what hpzd has counted since it began, in pages as LIST does: each record is one counter or
+ * histogram, with its name, unit and meaning, so that a client can show those of a newer server.
+ *
  * CALIBRATE measures the methods of clearing anew, on pages of a pool or of each, and is answered when that
  * is done; CLEARING says what came of it.
  *
@@ -153,8 +156,10 @@ enum hpz_wire_op {
 	HPZ_OP_CHANGE = 19,
 	HPZ_OP_DEMAND = 20,
 	HPZ_OP_TEARDOWN = 21,
+	/* 22 is EVENTS of a version to come */
+	HPZ_OP_METRICS = 23,
 };
-#define HPZ_OP_LAST HPZ_OP_TEARDOWN
+#define HPZ_OP_LAST HPZ_OP_METRICS
 
 #define HPZ_WIRE_REPLY 1u /* head.flags */
 
@@ -288,7 +293,8 @@ enum hpz_wire_record {
 	HPZ_RECORD_DEMAND_SIZE = 10,
 	HPZ_RECORD_TEARDOWN = 11,
 	HPZ_RECORD_HISTOGRAM = 12,
-	HPZ_RECORD_FACT = 13
+	HPZ_RECORD_FACT = 13,
+	HPZ_RECORD_METRIC = 14
 };
 
 struct hpz_wire_segment {
@@ -706,6 +712,42 @@ struct hpz_wire_fact {
 };
 static_assert(sizeof(struct hpz_wire_fact) == 328, "wire");
 
+#define HPZ_WIRE_METRIC_BUCKETS 32u /* HPZ_METRIC_BUCKETS of hpz.h */
+#define HPZ_WIRE_METRIC_HELP    128u
+
+struct hpz_wire_metrics {
+	uint32_t size;
+	uint32_t reserved;
+	uint64_t cursor; /* 0: from the first on */
+};
+static_assert(sizeof(struct hpz_wire_metrics) == 16, "wire");
+
+/* Reply to METRICS; `records` records of struct hpz_wire_metric follow. */
+struct hpz_wire_measured {
+	uint32_t size;
+	uint32_t records;
+	uint64_t cursor; /* for the next page; 0: this was the last */
+};
+static_assert(sizeof(struct hpz_wire_measured) == 16, "wire");
+
+/* One series: a family's records follow each other, each with another label_value. */
+struct hpz_wire_metric {
+	uint32_t size;
+	uint32_t record;       /* HPZ_RECORD_METRIC */
+	uint32_t kind;         /* enum hpz_metric_kind */
+	uint32_t unit;         /* enum hpz_metric_unit */
+	uint64_t value;        /* of a histogram: how many there were */
+	uint64_t sum;          /* this and the following: of a histogram */
+	uint32_t shift;        /* bucket 0: less than 2^shift, bucket i: less than 2^(shift + i) */
+	uint32_t bucket_count; /* the last one: all that is more */
+	uint64_t buckets[HPZ_WIRE_METRIC_BUCKETS];
+	char name[HPZ_WIRE_NAME];
+	char label[HPZ_WIRE_NAME]; /* its name; "": none */
+	char label_value[HPZ_WIRE_NAME];
+	char help[HPZ_WIRE_METRIC_HELP]; /* for people */
+};
+static_assert(sizeof(struct hpz_wire_metric) == 616, "wire");
+
 #define HPZ_WIRE_RESIZE_FLAGS 1u /* HPZ_RESIZE_* of hpz.h, same values */
 
 struct hpz_wire_resize {
@@ -875,6 +917,7 @@ int proto_check_set(const struct hpz_wire_set *set, const char **ret_why);
 int proto_check_calibrate(const struct hpz_wire_calibrate *calibrate, const char **ret_why);
 int proto_check_demand(const struct hpz_wire_demand *demand, const char **ret_why);
 int proto_check_teardown(const struct hpz_wire_teardown *teardown, const char **ret_why);
+int proto_check_metrics(const struct hpz_wire_metrics *metrics, const char **ret_why);
 int proto_check_resize(const struct hpz_wire_resize *resize, const char **ret_why);
 int proto_check_check(const struct hpz_wire_check *check, const char **ret_why);
 int proto_check_ack(const struct hpz_wire_ack *ack, const char **ret_why);

@@ -13,7 +13,7 @@ from hpztest.protocol import Page  # noqa: E402
 
 TYPES = {"u16": "uint16_t", "u32": "uint32_t", "u64": "uint64_t", "i32": "int32_t", "i64": "int64_t", "char": "char"}
 # Numbers of hpz.h that are the library's alone: they never come to the wire.
-LIBRARY = r"HPZ_(H|PUBLIC|DEFAULT_SOCKET|\w+_INIT|\w+_MAX|\w+_MAX_MS|NODE_ANY|PAGE_SIZE_ANY|FOREVER|TEARDOWN_(NONE|BUCKETS|FLUSHES|STAGES|RECORDS|HISTOGRAMS|FACTS))"
+LIBRARY = r"HPZ_(H|PUBLIC|DEFAULT_SOCKET|\w+_INIT|\w+_MAX|\w+_MAX_MS|NODE_ANY|PAGE_SIZE_ANY|FOREVER|METRIC_BUCKETS|TEARDOWN_(NONE|BUCKETS|FLUSHES|STAGES|RECORDS|HISTOGRAMS|FACTS))"
 
 
 def read(name):

@@ -554,6 +554,16 @@ static int call_demand(struct hpz *hpz)
 	return error;
 }
 
+static int call_metrics(struct hpz *hpz)
+{
+	struct hpz_metrics *metrics = NULL;
+	int error = hpz_get_metrics(hpz, &metrics);
+
+	assert_true(!error == (metrics != NULL));
+	hpz_metrics_free(metrics);
+	return error;
+}
+
 static int call_teardown(struct hpz *hpz)
 {
 	const struct hpz_teardown_request request = HPZ_TEARDOWN_REQUEST_INIT;
@@ -579,6 +589,7 @@ static const struct {
 	call_fn *call;
 } calls[] = {
 	{HPZ_OP_DEMAND, call_demand},
+	{HPZ_OP_METRICS, call_metrics},
 	{HPZ_OP_TEARDOWN, call_teardown},
 	{HPZ_OP_LEASE, call_lease},
 	{HPZ_OP_LEASE, call_lease_path},
@@ -1942,6 +1953,143 @@ static void test_wrong_demand(void **state)
 	}
 }
 
+/* ---- metrics ---- */
+
+struct metrics_answer {
+	struct hpz_wire_measured head;
+	struct hpz_wire_metric counter, histogram;
+};
+
+static struct metrics_answer get_metrics_answer(uint64_t cursor)
+{
+	return (struct metrics_answer){
+		.head = {.size = sizeof(struct hpz_wire_measured), .records = 2, .cursor = cursor},
+		.counter = {.size = sizeof(struct hpz_wire_metric),
+			.record = HPZ_RECORD_METRIC,
+			.kind = HPZ_METRIC_COUNTER,
+			.unit = HPZ_METRIC_BYTES,
+			.value = 77,
+			.name = "a_bytes",
+			.help = "What a has",
+			.label = "from",
+			.label_value = "here \"there\""},
+		.histogram = {.size = sizeof(struct hpz_wire_metric),
+			.record = HPZ_RECORD_METRIC,
+			.kind = HPZ_METRIC_HISTOGRAM,
+			.unit = HPZ_METRIC_NS,
+			.value = 3,
+			.sum = 12,
+			.shift = 10,
+			.bucket_count = 2,
+			.buckets = {1, 2},
+			.name = "b_seconds"},
+	};
+}
+
+/* One answer of each that is not to be believed. */
+static const struct {
+	size_t offset;
+	uint32_t value;
+	size_t length; /* 0: all of it */
+} wrong_metrics[] = {
+	{offsetof(struct metrics_answer, counter.record), HPZ_RECORD_FACT, 0},
+	{offsetof(struct metrics_answer, counter.kind), 3, 0},
+	{offsetof(struct metrics_answer, counter.kind), 0, 0},
+	{offsetof(struct metrics_answer, counter.kind), HPZ_METRIC_HISTOGRAM, 0}, /* without buckets */
+	{offsetof(struct metrics_answer, counter.bucket_count), 1, 0},
+	{offsetof(struct metrics_answer, counter.name), 0, 0},
+	{offsetof(struct metrics_answer, counter.name), 0x2d2d2d2d, 0}, /* "----" */
+	{offsetof(struct metrics_answer, counter.name), 0x7a707a31, 0}, /* "1zpz" */
+	{offsetof(struct metrics_answer, counter.label), 0x22222222, 0},
+	{offsetof(struct metrics_answer, histogram.bucket_count), HPZ_METRIC_BUCKETS + 1, 0},
+	{offsetof(struct metrics_answer, histogram.bucket_count), 0, 0},
+	{offsetof(struct metrics_answer, histogram.shift), 62, 0},
+	{offsetof(struct metrics_answer, histogram.shift), UINT32_MAX, 0},
+	{offsetof(struct metrics_answer, head.records), 1, 0},
+	{offsetof(struct metrics_answer, head.records), 3, 0},
+	{offsetof(struct metrics_answer, head.records), UINT32_MAX, 0},
+	{offsetof(struct metrics_answer, head.size), sizeof(struct hpz_wire_measured),
+		sizeof(struct metrics_answer) - 8},
+};
+
+static void serve_metrics(struct fake *fake, void *data)
+{
+	struct hpz_wire_metrics wire;
+	struct metrics_answer answer = get_metrics_answer(5);
+
+	fake_accept(fake);
+	fake_expect(fake, HPZ_OP_METRICS, &wire, sizeof(wire));
+	fake_reply(fake, HPZ_OP_METRICS, 0, &answer, sizeof(answer), NULL, 0);
+	fake_expect(fake, HPZ_OP_METRICS, &wire, sizeof(wire));
+	if (wire.cursor != 5)
+		fake_fail(fake, "another page than comes next");
+	answer = get_metrics_answer(0);
+	fake_reply(fake, HPZ_OP_METRICS, 0, &answer, sizeof(answer), NULL, 0);
+	fake_expect_end(fake);
+}
+
+static void test_metrics(void **state)
+{
+	struct hpz_metric metric = {.struct_size = sizeof(metric)};
+	struct hpz_metrics *metrics = NULL;
+	struct hpz *hpz;
+	struct fake fake;
+
+	fake_start(&fake, serve_metrics, NULL);
+	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
+	assert_int_equal(hpz_get_metrics(hpz, NULL), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_get_metrics(hpz, &metrics), HPZ_OK);
+	assert_int_equal(hpz_metrics_get_count(metrics), 4);
+	assert_int_equal(hpz_metrics_get_metric(metrics, 4, &metric), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_metrics_get_metric(metrics, 2, &metric), HPZ_OK);
+	assert_true(metric.kind == HPZ_METRIC_COUNTER && metric.unit == HPZ_METRIC_BYTES);
+	assert_true(metric.value == 77 && metric.bucket_count == 0);
+	assert_string_equal(metric.name, "a_bytes");
+	assert_string_equal(metric.help, "What a has");
+	assert_string_equal(metric.label, "from");
+	assert_string_equal(metric.label_value, "here \"there\"");
+	assert_int_equal(hpz_metrics_get_metric(metrics, 3, &metric), HPZ_OK);
+	assert_true(metric.kind == HPZ_METRIC_HISTOGRAM && metric.value == 3 && metric.sum == 12);
+	assert_true(metric.shift == 10 && metric.bucket_count == 2 && metric.buckets[1] == 2);
+	assert_string_equal(metric.label, "");
+	hpz_metrics_free(metrics);
+	hpz_metrics_free(NULL);
+	assert_int_equal(hpz_metrics_get_count(NULL), 0);
+	assert_int_equal(hpz_metrics_get_metric(NULL, 0, &metric), HPZ_ERR_INVALID);
+	hpz_close(hpz);
+	fake_join(&fake);
+}
+
+static void serve_wrong_metrics(struct fake *fake, void *data)
+{
+	size_t row = *(const size_t *)data;
+	struct metrics_answer answer = get_metrics_answer(0);
+	struct hpz_wire_metrics wire;
+
+	memcpy((char *)&answer + wrong_metrics[row].offset, &wrong_metrics[row].value, sizeof(uint32_t));
+	fake_accept(fake);
+	fake_expect(fake, HPZ_OP_METRICS, &wire, sizeof(wire));
+	fake_reply(fake, HPZ_OP_METRICS, 0, &answer,
+		wrong_metrics[row].length ? wrong_metrics[row].length : sizeof(answer), NULL, 0);
+	fake_expect_end(fake);
+}
+
+static void test_wrong_metrics(void **state)
+{
+	for (size_t row = 0; row < ARRAY_SIZE(wrong_metrics); row++) {
+		struct hpz_metrics *metrics = NULL;
+		struct hpz *hpz;
+		struct fake fake;
+
+		fake_start(&fake, serve_wrong_metrics, &row);
+		assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
+		assert_int_equal(hpz_get_metrics(hpz, &metrics), HPZ_ERR_PROTOCOL);
+		assert_null(metrics);
+		hpz_close(hpz);
+		fake_join(&fake);
+	}
+}
+
 /* ---- teardown ---- */
 
 struct facts_answer {
@@ -3275,6 +3423,8 @@ int main(void)
 		cmocka_unit_test(test_calibrate),
 		cmocka_unit_test(test_demand),
 		cmocka_unit_test(test_wrong_demand),
+		cmocka_unit_test(test_metrics),
+		cmocka_unit_test(test_wrong_metrics),
 		cmocka_unit_test(test_teardown),
 		cmocka_unit_test(test_wrong_teardown),
 		cmocka_unit_test(test_set_and_clearing),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* test_ask.c - leases: asked for, waited for, many at once; with no pool, and with one on tmpfs. */
 #include "asker.h"
+#include "metrics.h"
 
 #include <signal.h>
 #include <sys/prctl.h>
@@ -435,6 +436,56 @@ static void test_owner_dies(void **state)
 	waitpid(second, NULL, 0);
 }
 
+/* ---- what is counted of them ---- */
+
+static uint64_t get_count(const char *name, const char *value)
+{
+	struct metrics_series series;
+	for (size_t i = 0; metrics_get_series(i, &series); i++) {
+		if (strcmp(series.name, name) == 0 && strcmp(series.label_value, value) == 0)
+			return series.value;
+	}
+	fail_msg("there is no %s of %s", name, value);
+	return 0;
+}
+
+static void expect_waits(uint64_t granted, uint64_t refused, uint64_t cancelled)
+{
+	assert_int_equal(get_count("hpz_lease_wait_seconds", "granted"), granted);
+	assert_int_equal(get_count("hpz_lease_wait_seconds", "refused"), refused);
+	assert_int_equal(get_count("hpz_lease_wait_seconds", "cancelled"), cancelled);
+}
+
+static void test_metrics(void **state)
+{
+	metrics_reset();
+	harness_put_clean(pool, 1, 3);
+	ask(harness_make_lease(&in, 3, 3, 0));
+	expect_leased(&out, 3, 3);
+	ask(harness_make_lease(&in, 4, 2, 0));
+	harness_expect_error(&out, HPZ_OP_LEASE, 4, HPZ_ERR_NO_MEMORY);
+	assert_int_equal(get_count("hpz_granted_bytes", "clean"), 3 * STORE_PAGE);
+	assert_int_equal(get_count("hpz_lease_latency_seconds", "granted"), 1);
+	assert_int_equal(get_count("hpz_lease_refusals", "no_memory"), 1);
+	expect_waits(0, 0, 0);
+	/* One that is served in the end, one that waits too long, one whose client goes. */
+	assert_int_equal(ask_as(SESSION(1), &root, harness_make_lease(&in, 5, 2, -1)), REQUEST_WAITS);
+	harness_turn();
+	harness_put_clean(pool, 1, 2);
+	expect_leased(wait_reply(1), 5, 2);
+	assert_int_equal(get_count("hpz_granted_bytes", "waited"), 2 * STORE_PAGE);
+	expect_waits(1, 0, 0);
+	assert_int_equal(ask_as(SESSION(1), &root, harness_make_lease(&in, 6, 1, 5)), REQUEST_WAITS);
+	harness_expect_error(wait_reply(2), HPZ_OP_LEASE, 6, HPZ_ERR_TIMEOUT);
+	expect_waits(1, 1, 0);
+	assert_int_equal(ask_as(SESSION(1), &root, harness_make_lease(&in, 7, 1, -1)), REQUEST_WAITS);
+	request_cancel_session(&harness.requests, SESSION(1));
+	expect_waits(1, 1, 1);
+	assert_int_equal(get_count("hpz_lease_latency_seconds", "granted"), 2);
+	assert_int_equal(get_count("hpz_lease_latency_seconds", "refused"), 2);
+	assert_int_equal(get_count("hpz_requests", "lease"), 5);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -455,6 +506,7 @@ int main(void)
 		TEST_POOL(test_bulk_of_what_vanished),
 		TEST_POOL(test_bulk_quota),
 		TEST_POOL(test_owner_dies),
+		TEST_POOL(test_metrics),
 	};
 	return cmocka_run_group_tests_name("ask", tests, NULL, NULL);
 }

@@ -619,6 +619,9 @@ static void test_check_others(void **state)
 	const struct hpz_wire_demand demand = {.size = sizeof(demand)};
 	CHECK(demand, demand, cursor, UINT64_MAX, HPZ_OK);
 	CHECK(demand, demand, reserved, 1, HPZ_ERR_UNSUPPORTED);
+	const struct hpz_wire_metrics metrics = {.size = sizeof(metrics)};
+	CHECK(metrics, metrics, cursor, UINT64_MAX, HPZ_OK);
+	CHECK(metrics, metrics, reserved, 1, HPZ_ERR_UNSUPPORTED);
 
 	const struct hpz_wire_teardown teardown = {.size = sizeof(teardown), .record = HPZ_RECORD_TEARDOWN};
 	CHECK(teardown, teardown, cursor, UINT64_MAX, HPZ_OK);

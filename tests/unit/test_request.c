@@ -5,6 +5,8 @@
  */
 #include "asker.h"
 #include "dice.h"
+#include "metrics.h"
+#include "report.h"
 
 static uint64_t capabilities;
 
@@ -207,6 +209,7 @@ static void test_denied(void **state)
 		case HPZ_OP_LIST:
 		case HPZ_OP_CLEARING:
 		case HPZ_OP_DEMAND:
+		case HPZ_OP_METRICS:
 		case HPZ_OP_TEARDOWN:
 			assert_int_equal(outcome, REQUEST_REPLIED);
 			harness_expect_ok(&out, op, 9);
@@ -241,6 +244,73 @@ static void test_denied(void **state)
 		}
 	}
 	request_cancel_session(&harness.requests, SESSION(1));
+}
+
+/* ---- metrics ---- */
+
+static const struct hpz_wire_measured *ask_metrics(uint64_t cursor)
+{
+	const struct hpz_wire_metrics wire = {.size = sizeof wire, .cursor = cursor};
+	ask(harness_make(&in, HPZ_OP_METRICS, 9, &wire, sizeof wire));
+	harness_expect_ok(&out, HPZ_OP_METRICS, 9);
+	const struct hpz_wire_measured *measured = HARNESS_PAYLOAD(&out);
+	assert_int_equal(out.length, sizeof(struct hpz_wire_head) + sizeof *measured +
+					     measured->records * sizeof(struct hpz_wire_metric));
+	return measured;
+}
+
+static uint64_t find_metric(const struct hpz_wire_measured *measured, const char *name, const char *value)
+{
+	const struct hpz_wire_metric *metric = (const void *)(measured + 1);
+	for (uint32_t i = 0; i < measured->records; i++, metric++) {
+		assert_true(metric->size == sizeof *metric && metric->record == HPZ_RECORD_METRIC);
+		if (strcmp(metric->name, name) == 0 && strcmp(metric->label_value, value) == 0)
+			return metric->value;
+	}
+	fail_msg("there is no %s of %s", name, value);
+	return 0;
+}
+
+static void test_metrics(void **state)
+{
+	metrics_reset();
+	ask(harness_make_empty(&in, HPZ_OP_STATUS, 9));
+	ask(harness_make_lease(&in, 9, 1, 0)); /* of no pool */
+	make_request(HPZ_OP_RELEASE, &in);
+	ask_as(SESSION(1), &somebody, &in); /* may not */
+	const struct hpz_wire_measured *measured = ask_metrics(0);
+	assert_int_equal(measured->cursor, 0);
+	assert_int_equal(find_metric(measured, "hpz_requests", "status"), 1);
+	assert_int_equal(find_metric(measured, "hpz_requests", "metrics"), 1);
+	assert_int_equal(find_metric(measured, "hpz_requests", "release"), 0);
+	assert_int_equal(find_metric(measured, "hpz_request_errors", "no_pool"), 1);
+	assert_int_equal(find_metric(measured, "hpz_request_errors", "denied"), 1);
+	assert_int_equal(find_metric(measured, "hpz_lease_refusals", "no_pool"), 1);
+	assert_int_equal(find_metric(measured, "hpz_lease_refusals", "denied"), 0);
+	assert_int_equal(find_metric(measured, "hpz_lease_latency_seconds", "refused"), 1);
+	assert_int_equal(find_metric(measured, "hpz_lease_latency_seconds", "granted"), 0);
+	/* Whatever is asked for behind the last is nothing. */
+	assert_int_equal(ask_metrics(UINT64_MAX)->records, 0);
+}
+
+/* In pages as small as they can be: the same series, each once. */
+static void test_metrics_pages(void **state)
+{
+	static _Alignas(
+		8) unsigned char page[sizeof(struct hpz_wire_measured) + sizeof(struct hpz_wire_metric) + 7];
+	const struct hpz_wire_measured *head = (const void *)page;
+	const struct hpz_wire_metric *metric = (const void *)(head + 1);
+	struct metrics_series series;
+	uint64_t cursor = 0, count = 0;
+	do {
+		assert_int_equal(report_metrics(cursor, page, sizeof page), sizeof *head + sizeof *metric);
+		assert_true(metrics_get_series(count++, &series));
+		assert_int_equal(head->records, 1);
+		assert_string_equal(metric->name, series.name);
+		assert_string_equal(metric->label_value, series.label_value);
+		cursor = head->cursor;
+	} while (cursor);
+	assert_false(metrics_get_series(count, &series));
 }
 
 /* ---- teardown ---- */
@@ -727,6 +797,8 @@ int main(int argc, char **argv)
 		TEST(test_noise),
 		TEST(test_head),
 		TEST(test_denied),
+		TEST(test_metrics),
+		TEST(test_metrics_pages),
 		TEST(test_teardown_of_own),
 		TEST(test_unread_descriptors),
 		TEST(test_set),
