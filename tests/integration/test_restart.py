@@ -133,10 +133,12 @@ class Restart(HpzTest):
         self.check_next_tenant()
 
     def test_sigterm_keeps_clean_memory(self):
-        before = self.get_files("clean")
+        before, proof = self.get_files("clean"), get_status()["proof"]
         with Hold("--size", LARGE, "--label", "through", "--unbound") as holder:
             holder.call("fill", 1)
             self.service.restart()
+            # What comes back before it is in force again is not kept.
+            wait_until("the proof is in force", lambda: get_status()["proof"] == proof)
             self.assertEqual(self.get_lease(holder.id)["label"], "through")
             self.assertEqual(get_pool()["clean"], get_pool()["target"] - LARGE // (2 * MIB))
             self.assertTrue(holder.call("verify", 1)["equal"])
