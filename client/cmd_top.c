@@ -133,7 +133,8 @@ static bool cmd_top_open_screen(SCREEN **ret_screen)
 	*ret_screen = newterm(NULL, stdout, stdin);
 	if (!*ret_screen)
 		return false;
-	if (!tigetstr("cup") || tigetstr("cup") == (char *)-1) { /* it cannot move its cursor */
+	intptr_t cup = (intptr_t)tigetstr("cup"); /* 0, or -1: it cannot move its cursor */
+	if (cup == 0 || cup == -1) {
 		endwin();
 		delscreen(*ret_screen);
 		return false;

@@ -203,14 +203,14 @@ static void top_draw_leases(struct top_page *page, const struct top_view *view, 
 		top_page_add(page, "No leases.");
 		return;
 	}
-	top_page_add(page, "%-20s %-9s %9s %8s %8s %-15s %s", "LEASE", "STATE", "SIZE", "AGE", "PID",
-		"PROCESS", "LABEL");
+	top_page_add(
+		page, "%-14s %-9s %9s %8s %-20s %s", "LEASE", "STATE", "SIZE", "AGE", "LABEL", "PROCESS");
 	for (size_t i = first; i < view->lease_count; i++) {
 		const struct top_lease *lease = &view->leases[i];
-		snprintf(pid, sizeof(pid), lease->pid ? "%" PRId32 : "-", lease->pid);
-		top_page_add(page, "%-20" PRIu64 " %-9.9s %9s %8s %8s %-15.15s %s", lease->id, lease->state,
-			size_format(lease->size, size), output_format_duration(lease->age_ms, age), pid,
-			*lease->comm ? lease->comm : "-", *lease->label ? lease->label : "-");
+		snprintf(pid, sizeof(pid), lease->pid ? "%" PRId32 " " : "-", lease->pid);
+		top_page_add(page, "%-14" PRIu64 " %-9.9s %9s %8s %-20.20s %s%s", lease->id, lease->state,
+			size_format(lease->size, size), output_format_duration(lease->age_ms, age),
+			*lease->label ? lease->label : "-", pid, lease->pid ? lease->comm : "");
 	}
 }
 

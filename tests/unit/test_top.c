@@ -76,16 +76,13 @@ static void test_page(void **state)
 	expect_line(&page, 3, "");
 	expect_line(
 		&page, 5, "main           0  2M [#######~~~~~~~>>>>>>>++++++]     7 GiB     7 GiB    28 GiB");
-	expect_line(
-		&page, 8, "101                  leased        2 GiB       5s        7 qemu            vm");
-	expect_line(
-		&page, 9, "100                  leased        1 GiB       5s        7 qemu            vm");
+	expect_line(&page, 8, "101            leased        2 GiB       5s vm                   7 qemu");
+	expect_line(&page, 9, "100            leased        1 GiB       5s vm                   7 qemu");
 	assert_int_equal(page.used, 10);
 	top_page_free(&page);
 	/* The first is scrolled away. */
 	assert_int_equal(top_page_draw(&page, view, 80, 24, 1, 5500), 0);
-	expect_line(
-		&page, 8, "100                  leased        1 GiB       5s        7 qemu            vm");
+	expect_line(&page, 8, "100            leased        1 GiB       5s vm                   7 qemu");
 	top_page_free(&page);
 	top_view_free(view);
 }
