@@ -24,6 +24,15 @@ const char *clearing_get_hold(uint32_t holds)
 	return "";
 }
 
+const char *clearing_get_hold_name(uint32_t holds)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(clearing_holds); i++) {
+		if (holds & clearing_holds[i].hold)
+			return clearing_holds[i].name;
+	}
+	return "";
+}
+
 static struct hpz_clearing_info clearing_get_info(const struct hpz_clearing *clearing)
 {
 	struct hpz_clearing_info info = {.struct_size = sizeof(info)};

@@ -12,5 +12,7 @@ void clearing_print(FILE *file, const struct hpz_clearing *clearing);
 
 /* The first reason of HPZ_HOLD_*, as a sentence has it; "" for none. */
 const char *clearing_get_hold(uint32_t holds);
+/* The same, as programs have it: "psi_cpu". */
+const char *clearing_get_hold_name(uint32_t holds);
 
 #endif

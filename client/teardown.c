@@ -36,6 +36,13 @@ static const char *teardown_get_name(const char *const *names, size_t count, uin
 	return value < count ? names[value] : NULL;
 }
 
+const char *teardown_get_stage(uint32_t stage)
+{
+	const char *name = teardown_get_name(teardown_stages, HPZ_TEARDOWN_STAGES, stage - 1);
+
+	return name ? name : "unknown";
+}
+
 static struct hpz_teardown_info teardown_get_info(const struct hpz_teardown *teardown)
 {
 	struct hpz_teardown_info info = {.struct_size = sizeof(info)};
@@ -235,10 +242,8 @@ static uint64_t teardown_get_limit(size_t bucket)
 static void teardown_print_histogram_json(
 	struct output_json *json, const struct hpz_teardown_histogram *histogram)
 {
-	const char *stage = teardown_get_name(teardown_stages, HPZ_TEARDOWN_STAGES, histogram->stage - 1);
-
 	output_json_open_object(json, NULL);
-	output_json_text(json, "stage", stage ? stage : "unknown");
+	output_json_text(json, "stage", teardown_get_stage(histogram->stage));
 	output_json_number(json, "page_size", histogram->page_size);
 	output_json_text_or_null(json, "regime", histogram->regime);
 	output_json_bool(json, "rest", histogram->is_rest);

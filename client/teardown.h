@@ -26,6 +26,9 @@ void teardown_print_line(FILE *file, const struct hpz_teardown_record *record, b
 /* One record as an object of its own: schema hpz-teardown-record-1. */
 void teardown_print_record_json(FILE *file, const struct hpz_teardown_record *record, uint64_t now_ns);
 
+/* Of an enum hpz_teardown_stage: "exit"; "unknown" for one of a newer hpzd. */
+const char *teardown_get_stage(uint32_t stage);
+
 #define TEARDOWN_NS 16
 /* "812ns", "12.3us", "4.56ms", "1.23s", "3m07s"; "-": not seen. Returns `text`. */
 const char *teardown_format_ns(uint64_t ns, char text[TEARDOWN_NS]);

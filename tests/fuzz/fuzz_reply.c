@@ -360,9 +360,28 @@ static void call_small(struct hpz *hpz, uint8_t what)
 	}
 }
 
+static void call_metrics(struct hpz *hpz, uint8_t what)
+{
+	struct hpz_metrics *metrics = NULL;
+
+	if (hpz_get_metrics(hpz, &metrics) != HPZ_OK)
+		return;
+	for (size_t i = 0; i < hpz_metrics_get_count(metrics); i++) {
+		struct hpz_metric metric = {.struct_size = sizeof metric};
+		FUZZ_CHECK(hpz_metrics_get_metric(metrics, i, &metric) == HPZ_OK);
+		FUZZ_CHECK(metric.bucket_count <= HPZ_METRIC_BUCKETS);
+		FUZZ_CHECK(metric.shift + metric.bucket_count <= 64);
+		use_text(metric.name);
+		use_text(metric.help);
+		use_text(metric.label);
+		use_text(metric.label_value);
+	}
+	hpz_metrics_free(metrics);
+}
+
 static void (*const calls[])(struct hpz *hpz, uint8_t what) = {call_lease, call_adopt, call_change, call_plan,
 	call_reserve, call_list, call_status, call_check, call_clearing, call_demand, call_teardown,
-	call_small};
+	call_small, call_metrics};
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
 {

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 import unittest
+import urllib.request
 from pathlib import Path
 
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
@@ -93,12 +94,13 @@ class Systemd(unittest.TestCase):
 
     def test_1_units_are_good(self):
         units = ["hpzd.service", "hpzd.socket", "hpz.slice", "hpz-stock.service", "var-lib-hpz-2M.mount",
-                 "hpz-libvirt.service"]
+                 "hpz-libvirt.service", "hpz-metrics.socket", "hpz-metrics.service"]
         done = run("systemd-analyze", "verify", "--man=no", *units)
         self.assertEqual(done.stdout + done.stderr, "")
         run("systemd-analyze", "security", "--offline=yes", "--no-pager", f"--threshold={EXPOSURE_MAX}",
             get_property("FragmentPath"))
         run("systemd-analyze", "security", "--no-pager", f"--threshold={WATCHER_EXPOSURE_MAX}", "hpz-libvirt.service")
+        run("systemd-analyze", "security", "--no-pager", f"--threshold={WATCHER_EXPOSURE_MAX}", "hpz-metrics.service")
 
     def test_2_whole_in_its_sandbox(self):
         """Everything that works outside works there: the full proof, the workers' classes, the kernel's counters."""
@@ -347,6 +349,23 @@ class Systemd(unittest.TestCase):
         for lease_id in kept:
             hpzctl("release", lease_id)
         wait_until("the leases end", lambda: not get_leases())
+
+    def test_8b_metrics(self):
+        """The first scrape starts the program, in its sandbox and as nobody in particular; it sees what hpzd tells."""
+        def scrape():
+            with urllib.request.urlopen("http://127.0.0.1:9977/metrics", timeout=60) as answer:
+                return answer.read().decode()
+
+        self.addCleanup(run, "systemctl", "stop", "hpz-metrics.socket", "hpz-metrics.service")
+        run("systemctl", "start", "hpz-metrics.socket")
+        self.assertEqual(get_property("ActiveState", "hpz-metrics.service"), "inactive")
+        self.assertIn("\nhpz_up 1\n", scrape())
+        self.assertIn('state="clean"', scrape())
+        pid = int(get_property("MainPID", "hpz-metrics.service"))
+        self.assertNotEqual(Path(f"/proc/{pid}").stat().st_uid, 0)
+        run("systemctl", "kill", "-s", "SIGKILL", "hpz-metrics.service")
+        wait_until("it is gone", lambda: get_property("MainPID", "hpz-metrics.service") == "0")
+        self.assertIn("\nhpz_up 1\n", scrape())
 
     def test_9_empty_at_the_end(self):
         hpzctl("drain")
