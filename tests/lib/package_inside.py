@@ -1,60 +1,19 @@
 """The part of tests/package that runs inside a clean Debian, where systemd is the first process: apt installs, upgrades, removes."""
 import os
-import re
-import subprocess
 import sys
 import unittest
 from pathlib import Path
 
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
+from debian_inside import (CONFIG, EXAMPLE, MOUNT, MOUNT_UNIT, SOURCES, apt, get_kernel, get_property, list_files, run,  # noqa: E402
+                           use_repository)
 from hpztest.case import run_tests  # noqa: E402
 from hpztest.client import Hold, get_leases, get_pool, get_status, hpzctl, wait_until  # noqa: E402
 from hpztest.host import MIB  # noqa: E402
 
 PAGES = int(os.environ["HPZ_PAGES"])
 SIZE = 8 * MIB
-CONFIG = Path("/etc/hpz/hpzd.conf")
-MOUNT = Path("/var/lib/hpz/2M")
-MOUNT_UNIT = Path("/etc/systemd/system/var-lib-hpz-2M.mount")
-SOURCES = Path("/etc/apt/sources.list.d/hpz.list")
 OURS = ["hpzd", "hpz-libvirt", "libhpz-dev", "libhpz0"]
-KERNEL = Path("/sys/kernel/mm/hugepages/hugepages-2048kB")
-# What apt, dpkg, debconf and systemd keep for themselves, whatever is installed; and copies of /etc/group by whoever adds a group.
-THEIRS = re.compile(r"/(proc|sys|dev|run|tmp|srv)(/|$)|/var/(lib/(apt|dpkg|systemd)|cache|log|tmp)(/|$)|/etc/(g?shadow|group|passwd|subuid|subgid)-$"
-                    r"|/etc/ld.so.cache$|/root/")
-
-
-def run(*command, check=True):
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False,
-                          env={**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"})
-    if check and done.returncode != 0:
-        raise AssertionError(f"{' '.join(command)}: status {done.returncode}: {done.stdout}{done.stderr}")
-    return done
-
-
-def apt(*arguments, **options):
-    return run("apt-get", "-q", "-y", "-o", "Dpkg::Options::=--force-unsafe-io", "-o", "APT::Sandbox::User=root", *arguments, **options)
-
-
-def use_repository(name):
-    SOURCES.write_text(f"deb [trusted=yes] copy:/srv/{name} ./\n", encoding="ascii")
-    apt("update")
-
-
-def get_property(name, unit="hpzd.service"):
-    return run("systemctl", "show", "--value", "-p", name, unit).stdout.strip()
-
-
-def get_kernel():
-    return {name: int((KERNEL / name).read_text(encoding="ascii")) for name in ("nr_hugepages", "free_hugepages")}
-
-
-def list_files():
-    found = set()
-    for directory, subdirectories, files in os.walk("/"):
-        subdirectories[:] = [name for name in subdirectories if not THEIRS.match(os.path.join(directory, name))]
-        found.update(path for name in subdirectories + files if not THEIRS.match(path := os.path.join(directory, name)))
-    return found
 
 
 class Package(unittest.TestCase):
@@ -93,8 +52,7 @@ class Package(unittest.TestCase):
         self.assertEqual(run("dpkg-query", "-W", "-f", "${Conffiles}", "hpzd").stdout.split()[0], str(CONFIG))
 
     def test_2_given_a_pool(self):
-        example = Path("/usr/share/doc/hpz/examples") / MOUNT_UNIT.name
-        MOUNT_UNIT.write_text(example.read_text(encoding="utf-8").replace("size=8G", f"size={PAGES * 2}M"), encoding="utf-8")
+        MOUNT_UNIT.write_text(EXAMPLE.read_text(encoding="utf-8").replace("size=8G", f"size={PAGES * 2}M"), encoding="utf-8")
         with CONFIG.open("a", encoding="utf-8") as config:
             config.write(f"\n[pool two]\npage_size = 2M\nnode = 0\npages = {PAGES}\nmount = {MOUNT}\nraise = no\nstock = 8M*2 2M*rest\n")
         run("systemctl", "daemon-reload")
