@@ -29,8 +29,7 @@ struct exits_watch {
 	struct exits *exits;
 	pid_t pid;
 	uint64_t pid_start;
-	int pidfd;
-	uv_poll_t poll;
+	struct owner_share owner;
 	uint64_t since_ns;     /* CLOCK_MONOTONIC */
 	bool is_seen;          /* by the program */
 	bool is_over;          /* its pidfd said so; its address space is still there */
@@ -53,6 +52,7 @@ struct ring {
 struct exits {
 	uv_loop_t *loop;
 	struct crew *crew;
+	struct owners *owners;
 	struct list buckets[HASH]; /* by pid */
 	enum config_teardown mode;
 	bool has_mode;
@@ -115,15 +115,6 @@ static void note_handle_closed(struct exits *exits)
 		exits->closed(exits->user);
 }
 
-static void on_watch_closed(uv_handle_t *handle)
-{
-	struct exits_watch *watch = handle->data;
-	struct exits *exits = watch->exits;
-	close_fd(watch->pidfd);
-	free(watch);
-	note_handle_closed(exits);
-}
-
 static void close_watch(struct exits_watch *watch)
 {
 	list_remove(&watch->link);
@@ -135,7 +126,8 @@ static void close_watch(struct exits_watch *watch)
 	watch->sampling = NULL;
 	if (watch->is_seen && watch->exits->ring)
 		exits_bpf_forget(watch->exits->ring->source, watch->pid, watch->pid_start);
-	uv_close((uv_handle_t *)&watch->poll, on_watch_closed);
+	owner_leave(&watch->owner);
+	free(watch);
 }
 
 /* ---- the end of a process ---- */
@@ -162,7 +154,7 @@ static void complete_seen(const struct exits_watch *watch, struct exits_seen *se
 {
 	uint64_t end_ns = seen->begun_ns == EXITS_NONE ? seen->gone_ns : seen->begun_ns;
 	if (seen->how == EXITS_UNKNOWN)
-		exits_pidfd_look(watch->pid, watch->pid_start, watch->pidfd, seen);
+		exits_pidfd_look(watch->pid, watch->pid_start, owner_get_pidfd(&watch->owner), seen);
 	if (seen->table_bytes != EXITS_NONE || watch->table_ns == 0)
 		return;
 	seen->table_bytes = watch->table_bytes;
@@ -259,11 +251,10 @@ static void on_ask(uv_timer_t *timer)
 		ask(CONTAINER_OF(exits->asking.next, struct exits_watch, asking));
 }
 
-static void on_over(uv_poll_t *poll, int status, int events)
+static void on_over(struct owner_share *share)
 {
-	struct exits_watch *watch = poll->data;
+	struct exits_watch *watch = CONTAINER_OF(share, struct exits_watch, owner);
 	uint64_t now_ns = clock_get_ns(CLOCK_MONOTONIC);
-	uv_poll_stop(poll);
 	if (!watch->is_seen || !watch->exits->ring) {
 		tell_by_pidfd(watch, now_ns);
 		return;
@@ -322,19 +313,15 @@ static int make_watch(
 	watch->pid = pid;
 	watch->pid_start = pid_start;
 	watch->since_ns = clock_get_ns(CLOCK_MONOTONIC);
-	watch->pidfd = fcntl(pidfd, F_DUPFD_CLOEXEC, 3);
-	int r = watch->pidfd < 0 ? -errno : uv_poll_init(exits->loop, &watch->poll, watch->pidfd);
+	watch->owner.gone = on_over;
+	int r = owner_join(exits->owners, pid, pid_start, pidfd, &watch->owner);
 	if (r < 0) {
-		close_fd(watch->pidfd);
 		free(watch);
 		return r;
 	}
-	watch->poll.data = watch;
-	exits->open++;
 	exits->idle++; /* until its first share */
-	uv_poll_start(&watch->poll, UV_READABLE, on_over);
 	/* Of one that is over already the time may be another's. */
-	if (owner_is_alive(pidfd)) {
+	if (owner_is_known(&watch->owner)) {
 		list_append(find_bucket(exits, pid), &watch->link);
 		begin_watch(watch);
 	}
@@ -379,7 +366,7 @@ void exits_hurry(struct exits_share *share)
 
 bool exits_is_ending(const struct exits_share *share)
 {
-	return share->watch && (share->watch->is_over || !owner_is_alive(share->watch->pidfd));
+	return share->watch && (share->watch->is_over || !owner_lives(&share->watch->owner));
 }
 
 /* ---- page tables, for those whom no program sees ---- */
@@ -622,13 +609,14 @@ static void on_ask_closed(uv_handle_t *handle)
 	note_handle_closed(handle->data);
 }
 
-int exits_init(uv_loop_t *loop, struct crew *crew, struct exits **ret_exits)
+int exits_init(uv_loop_t *loop, struct crew *crew, struct owners *owners, struct exits **ret_exits)
 {
 	struct exits *exits = calloc(1, sizeof *exits);
 	if (!exits)
 		return -ENOMEM;
 	exits->loop = loop;
 	exits->crew = crew;
+	exits->owners = owners;
 	/* Leases of an earlier hpzd are watched before there is a source. */
 	exits->source = EXITS_PIDFD;
 	list_init(&exits->asking);

@@ -34,6 +34,7 @@
 #include <uv.h>
 
 #include "crew.h"
+#include "owner.h"
 
 struct exits;
 struct exits_watch;
@@ -73,7 +74,8 @@ struct exits_share {
 	void (*seen)(struct exits_share *share, const struct exits_seen *seen);
 };
 
-int exits_init(uv_loop_t *loop, struct crew *crew, struct exits **ret_exits);
+/* `owners`, where the processes are watched, must outlive them. */
+int exits_init(uv_loop_t *loop, struct crew *crew, struct owners *owners, struct exits **ret_exits);
 /*
  * What is to be used from now on, CONFIG_TEARDOWN_*; loads it, which takes a moment. Not before READY. Off:
  * nobody more is watched; of those who are it is still told, by their pidfd.
@@ -82,7 +84,7 @@ void exits_set_mode(struct exits *exits, enum config_teardown mode);
 /* What is in force, and what it cannot see and why; "" if nothing. */
 enum exits_source exits_get_source(const struct exits *exits);
 const char *exits_get_gap(const struct exits *exits);
-/* Calls back when the last handle is closed. Shares are left before. */
+/* Calls back when the last handle is closed. Shares are left before; those of owners at once. */
 void exits_close(struct exits *exits, void (*closed)(void *user), void *user);
 void exits_free(struct exits *exits);
 

@@ -1355,7 +1355,8 @@ int handoff_init(uv_loop_t *loop, struct crew *crew, struct prover *prover, stru
 	}
 	int r = orphan_init(loop, crew, prover, callbacks->changed, callbacks->user, &handoff->orphans);
 	if (r == 0)
-		r = handoff_exits_init(loop, crew, leases, on_exit_seen, handoff, &handoff->exits);
+		r = handoff_exits_init(
+			loop, crew, &handoff->owners, leases, on_exit_seen, handoff, &handoff->exits);
 	if (r < 0) {
 		uv_close((uv_handle_t *)&handoff->inotify, NULL);
 		close_fd(handoff->inotify_fd);
@@ -1377,8 +1378,8 @@ void handoff_close(struct handoff *handoff, void (*closed)(void *user), void *us
 	}
 	orphan_close(handoff->orphans);
 	uv_close((uv_handle_t *)&handoff->inotify, on_inotify_closed);
-	owner_close_all(&handoff->owners, on_owners_closed, handoff);
 	handoff_exits_close(handoff->exits, on_exits_closed, handoff);
+	owner_close_all(&handoff->owners, on_owners_closed, handoff);
 }
 
 void handoff_free(struct handoff *handoff)

@@ -307,13 +307,13 @@ static void on_timer(uv_timer_t *timer)
 
 /* ---- all of it ---- */
 
-int handoff_exits_init(uv_loop_t *loop, struct crew *crew, const struct lease_table *leases,
-	handoff_exits_cb seen, void *user, struct handoff_exits **ret_exits)
+int handoff_exits_init(uv_loop_t *loop, struct crew *crew, struct owners *owners,
+	const struct lease_table *leases, handoff_exits_cb seen, void *user, struct handoff_exits **ret_exits)
 {
 	struct handoff_exits *exits = calloc(1, sizeof *exits);
 	if (!exits)
 		return -ENOMEM;
-	int r = exits_init(loop, crew, &exits->exits);
+	int r = exits_init(loop, crew, owners, &exits->exits);
 	if (r < 0) {
 		free(exits);
 		return r;

@@ -17,8 +17,9 @@ struct handoff_exits;
 typedef void (*handoff_exits_cb)(
 	uint64_t id, const struct lease *lease, const struct exits_seen *seen, void *user);
 
-int handoff_exits_init(uv_loop_t *loop, struct crew *crew, const struct lease_table *leases,
-	handoff_exits_cb seen, void *user, struct handoff_exits **ret_exits);
+int handoff_exits_init(uv_loop_t *loop, struct crew *crew, struct owners *owners,
+	const struct lease_table *leases, handoff_exits_cb seen, void *user,
+	struct handoff_exits **ret_exits);
 /* From now on, see exits_set_mode(). */
 void handoff_exits_set_mode(struct handoff_exits *exits, enum config_teardown mode);
 void handoff_exits_close(struct handoff_exits *exits, void (*closed)(void *user), void *user);

@@ -76,6 +76,7 @@ static void on_gone(uv_poll_t *poll, int status, int events)
 		close_owner(owner);
 		return;
 	}
+	/* Whoever is told may leave, but takes nobody else's share with it. */
 	LIST_FOR_EACH_SAFE (pos, &owner->shares) {
 		struct owner_share *share = CONTAINER_OF(pos, struct owner_share, link);
 		share->gone(share);
@@ -158,4 +159,14 @@ void owner_leave(struct owner_share *share)
 bool owner_lives(const struct owner_share *share)
 {
 	return share->owner && !share->owner->is_gone && owner_is_alive(share->owner->pidfd);
+}
+
+bool owner_is_known(const struct owner_share *share)
+{
+	return share->owner && !list_is_empty(&share->owner->link);
+}
+
+int owner_get_pidfd(const struct owner_share *share)
+{
+	return share->owner ? share->owner->pidfd : -1;
 }

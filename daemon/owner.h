@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * owner.h - notices the end of processes that own leases: one watch each, however many leases they have.
+ * owner.h - notices the end of processes that own leases, or hold the memory of one: one watch each, however
+ * many leases they have, and whoever wants to know (handoff.c ends leases, exits.c measures ends).
  * Owns a pidfd and its place in the loop per process. Ends no lease: whoever shares a watch is called.
  */
 #ifndef HPZ_OWNER_H
@@ -42,6 +43,10 @@ int owner_join(struct owners *owners, pid_t pid, uint64_t pid_start, int pidfd, 
 void owner_leave(struct owner_share *share);
 /* Whether the process is watched and runs. */
 bool owner_lives(const struct owner_share *share);
+/* Whether it ran when it was first watched, so that its time is its own, and its end is not told yet. */
+bool owner_is_known(const struct owner_share *share);
+/* Borrowed, while it is watched. */
+int owner_get_pidfd(const struct owner_share *share);
 
 /* Whether it runs; what was read of its id before is then its own, and not that of one with the same id. */
 bool owner_is_alive(int pidfd);

@@ -31,6 +31,7 @@ struct listener {
 
 static uv_loop_t loop;
 static struct crew *crew;
+static struct owners owners;
 static struct exits *exits;
 static struct listener listeners[SHARES];
 static bool is_closed;
@@ -48,9 +49,14 @@ static void on_closed(void *user)
 	is_closed = true;
 }
 
+static void on_exits_closed(void *user)
+{
+	owner_close_all(&owners, on_closed, NULL);
+}
+
 static void on_stopped(void *user)
 {
-	exits_close(exits, on_closed, NULL);
+	exits_close(exits, on_exits_closed, NULL);
 }
 
 static void on_tick(uv_timer_t *timer)
@@ -103,7 +109,8 @@ static void open_exits(enum config_teardown mode)
 	}
 	log_set_level(LOG_LEVEL_ERROR);
 	assert_int_equal(crew_init(&loop, getenv("HPZ_TEST_HPZD"), &crew), 0);
-	assert_int_equal(exits_init(&loop, crew, &exits), 0);
+	owner_init(&owners, &loop);
+	assert_int_equal(exits_init(&loop, crew, &owners, &exits), 0);
 	exits_set_mode(exits, mode);
 	run_until(is_loaded);
 	print_message("# exits %s; unknown: %s\n", exits_get_source_name(exits_get_source(exits)),
@@ -117,6 +124,7 @@ static void close_exits(void)
 	crew_stop(crew, on_stopped, NULL);
 	uv_run(&loop, UV_RUN_DEFAULT);
 	assert_true(is_closed);
+	assert_int_equal(owners.open, 0);
 	crew_free(crew);
 	exits_free(exits);
 	assert_int_equal(uv_loop_close(&loop), 0);
