@@ -1330,6 +1330,23 @@ static void on_exits_closed(void *user)
 	call_if_closed(handoff);
 }
 
+/* Of owners and of whoever else holds on to memory. */
+static int init_processes(struct handoff *handoff)
+{
+	const struct handoff_callbacks *callbacks = &handoff->callbacks;
+	int r = owner_init(&handoff->owners, handoff->loop);
+	if (r < 0)
+		return r;
+	r = orphan_init(handoff->loop, handoff->crew, handoff->prover, callbacks->changed, callbacks->user,
+		&handoff->orphans);
+	if (r == 0)
+		r = handoff_exits_init(handoff->loop, handoff->crew, &handoff->owners, handoff->leases,
+			on_exit_seen, handoff, &handoff->exits);
+	if (r < 0)
+		owner_close_all(&handoff->owners, NULL, NULL);
+	return r;
+}
+
 int handoff_init(uv_loop_t *loop, struct crew *crew, struct prover *prover, struct lease_table *leases,
 	const struct handoff_callbacks *callbacks, struct handoff **ret_handoff)
 {
@@ -1342,7 +1359,6 @@ int handoff_init(uv_loop_t *loop, struct crew *crew, struct prover *prover, stru
 	handoff->leases = leases;
 	handoff->callbacks = *callbacks;
 	handoff->grace_ms = GRACE_MS;
-	owner_init(&handoff->owners, loop);
 	for (size_t i = 0; i < WATCH_HASH; i++)
 		list_init(&handoff->watches[i]);
 	handoff->inotify_fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
@@ -1353,10 +1369,7 @@ int handoff_init(uv_loop_t *loop, struct crew *crew, struct prover *prover, stru
 		free(handoff);
 		return error;
 	}
-	int r = orphan_init(loop, crew, prover, callbacks->changed, callbacks->user, &handoff->orphans);
-	if (r == 0)
-		r = handoff_exits_init(
-			loop, crew, &handoff->owners, leases, on_exit_seen, handoff, &handoff->exits);
+	int r = init_processes(handoff);
 	if (r < 0) {
 		uv_close((uv_handle_t *)&handoff->inotify, NULL);
 		close_fd(handoff->inotify_fd);

@@ -1,7 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* owner.c - notices the end of processes that own leases: see owner.h. */
+/*
+ * owner.c - notices the end of processes that own leases: see owner.h.
+ *
+ * All pidfds are in an epoll of their own, which is one handle in the loop: a handle for each would take
+ * libuv five system calls to begin and two to end, on the way of every lease of a new process.
+ */
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/epoll.h>
 
 #include "owner.h"
 
@@ -13,16 +19,28 @@ struct owner {
 	pid_t pid;
 	uint64_t pid_start;
 	int pidfd;
-	uv_poll_t poll;
 	bool is_gone;
+	bool is_telling; /* its shares of its end: it stays until all know */
 	struct list shares;
 };
 
-void owner_init(struct owners *owners, uv_loop_t *loop)
+static void on_readable(uv_poll_t *poll, int status, int events);
+
+int owner_init(struct owners *owners, uv_loop_t *loop)
 {
-	*owners = (struct owners){.loop = loop};
+	*owners = (struct owners){.epoll_fd = epoll_create1(EPOLL_CLOEXEC)};
 	for (size_t i = 0; i < OWNER_HASH; i++)
 		list_init(&owners->buckets[i]);
+	if (owners->epoll_fd < 0)
+		return -errno;
+	int r = uv_poll_init(loop, &owners->poll, owners->epoll_fd);
+	if (r < 0) {
+		owners->epoll_fd = close_fd(owners->epoll_fd);
+		return r;
+	}
+	owners->poll.data = owners;
+	uv_poll_start(&owners->poll, UV_READABLE, on_readable);
+	return 0;
 }
 
 bool owner_is_alive(int pidfd)
@@ -33,21 +51,22 @@ bool owner_is_alive(int pidfd)
 
 /* ---- the end of a watch ---- */
 
-static void on_closed(uv_handle_t *handle)
-{
-	struct owner *owner = handle->data;
-	struct owners *owners = owner->owners;
-	close_fd(owner->pidfd);
-	free(owner);
-	owners->open--;
-	if (owners->is_closing && owners->open == 0)
-		owners->closed(owners->user);
-}
-
 static void close_owner(struct owner *owner)
 {
 	list_remove(&owner->link);
-	uv_close((uv_handle_t *)&owner->poll, on_closed);
+	/* Others may have the same description, and with it the place would stay. */
+	epoll_ctl(owner->owners->epoll_fd, EPOLL_CTL_DEL, owner->pidfd, NULL);
+	close_fd(owner->pidfd);
+	owner->owners->open--;
+	free(owner);
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+	struct owners *owners = handle->data;
+	close_fd(owners->epoll_fd);
+	if (owners->closed)
+		owners->closed(owners->user);
 }
 
 void owner_close_all(struct owners *owners, void (*closed)(void *user), void *user)
@@ -59,28 +78,38 @@ void owner_close_all(struct owners *owners, void (*closed)(void *user), void *us
 		LIST_FOR_EACH_SAFE (pos, &owners->buckets[i])
 			close_owner(CONTAINER_OF(pos, struct owner, link));
 	}
-	if (owners->open == 0)
-		closed(user);
+	uv_close((uv_handle_t *)&owners->poll, on_closed);
 }
 
 /* ---- the end of a process ---- */
 
-static void on_gone(uv_poll_t *poll, int status, int events)
+static void close_if_unused(struct owner *owner)
 {
-	struct owner *owner = poll->data;
-	uv_poll_stop(poll);
-	owner->is_gone = true;
-	list_remove(&owner->link);
-	if (list_is_empty(&owner->shares)) {
-		owner->owners->idle--;
+	if (list_is_empty(&owner->shares) && !owner->is_telling)
 		close_owner(owner);
-		return;
-	}
+}
+
+static void tell(struct owner *owner)
+{
+	owner->is_gone = owner->is_telling = true;
+	list_remove(&owner->link);
+	owner->owners->idle -= list_is_empty(&owner->shares);
 	/* Whoever is told may leave, but takes nobody else's share with it. */
 	LIST_FOR_EACH_SAFE (pos, &owner->shares) {
 		struct owner_share *share = CONTAINER_OF(pos, struct owner_share, link);
 		share->gone(share);
 	}
+	owner->is_telling = false;
+	close_if_unused(owner);
+}
+
+static void on_readable(uv_poll_t *poll, int status, int events)
+{
+	const struct owners *owners = poll->data;
+	struct epoll_event event;
+	/* One at a time: what is told of one may close another. */
+	while (!owners->is_closing && epoll_wait(owners->epoll_fd, &event, 1, 0) == 1)
+		tell(event.data.ptr);
 }
 
 /* ---- shares ---- */
@@ -112,16 +141,15 @@ static int make_owner(
 	owner->pid = pid;
 	owner->pid_start = pid_start;
 	owner->pidfd = fcntl(pidfd, F_DUPFD_CLOEXEC, 3);
-	int r = owner->pidfd < 0 ? -errno : uv_poll_init(owners->loop, &owner->poll, owner->pidfd);
-	if (r < 0) {
+	struct epoll_event end = {.events = EPOLLIN | EPOLLONESHOT, .data.ptr = owner};
+	if (owner->pidfd < 0 || epoll_ctl(owners->epoll_fd, EPOLL_CTL_ADD, owner->pidfd, &end) < 0) {
+		int error = -errno;
 		close_fd(owner->pidfd);
 		free(owner);
-		return r;
+		return error;
 	}
-	owner->poll.data = owner;
 	owners->open++;
 	owners->idle++; /* until its first share */
-	uv_poll_start(&owner->poll, UV_READABLE, on_gone);
 	/* Of one that is gone already the time may be another's. */
 	if (owner_is_alive(pidfd))
 		list_append(find_bucket(owners, pid), &owner->link);
@@ -151,7 +179,7 @@ void owner_leave(struct owner_share *share)
 		return;
 	struct owners *owners = owner->owners;
 	if (list_is_empty(&owner->link) || owners->is_closing || owners->idle >= IDLE_MAX)
-		close_owner(owner);
+		close_if_unused(owner);
 	else
 		owners->idle++;
 }

@@ -15,7 +15,8 @@
 #define OWNER_HASH 1024
 
 struct owners {
-	uv_loop_t *loop;
+	int epoll_fd; /* of all pidfds */
+	uv_poll_t poll;
 	struct list buckets[OWNER_HASH]; /* struct owner.link, by pid */
 	unsigned open;                   /* not yet freed */
 	unsigned idle;                   /* of nobody now, kept for their next lease */
@@ -31,8 +32,9 @@ struct owner_share {
 	void (*gone)(struct owner_share *share);
 };
 
-void owner_init(struct owners *owners, uv_loop_t *loop);
-/* Calls back when the last watch is closed, at once if there is none. Shares are left before. */
+/* 0 or negative errno; the struct stays where it is from then on. */
+int owner_init(struct owners *owners, uv_loop_t *loop);
+/* Calls back (`closed` may be NULL) when the handle is closed. Shares are left before. */
 void owner_close_all(struct owners *owners, void (*closed)(void *user), void *user);
 
 /*

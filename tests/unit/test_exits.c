@@ -109,7 +109,7 @@ static void open_exits(enum config_teardown mode)
 	}
 	log_set_level(LOG_LEVEL_ERROR);
 	assert_int_equal(crew_init(&loop, getenv("HPZ_TEST_HPZD"), &crew), 0);
-	owner_init(&owners, &loop);
+	assert_int_equal(owner_init(&owners, &loop), 0);
 	assert_int_equal(exits_init(&loop, crew, &owners, &exits), 0);
 	exits_set_mode(exits, mode);
 	run_until(is_loaded);

@@ -32,7 +32,7 @@ static void on_closed(void *user)
 static int setup(void **state)
 {
 	uv_loop_init(&loop);
-	owner_init(&owners, &loop);
+	assert_int_equal(owner_init(&owners, &loop), 0);
 	memset(listeners, 0, sizeof listeners);
 	for (size_t i = 0; i < SHARES; i++) {
 		list_init(&listeners[i].share.link);
