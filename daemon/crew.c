@@ -267,9 +267,9 @@ static void start_psi(struct crew *crew)
 /* ---- jobs ---- */
 
 /* The pool's lock and the proof's program stay hpzd's. */
-static bool is_lent(size_t fd)
+static bool is_lent(const struct crew_job *job, size_t fd)
 {
-	return fd == WORKER_FD_LOCK || fd == WORKER_FD_PROGRAM;
+	return fd == WORKER_FD_LOCK || fd == WORKER_FD_PROGRAM || (fd == WORKER_FD_DIR && job->is_dir_lent);
 }
 
 struct crew_job *crew_new_job(enum worker_role role, enum worker_op op)
@@ -293,7 +293,7 @@ void crew_free_job(struct crew_job *job)
 	if (!job)
 		return;
 	for (size_t i = 0; i < WORKER_FDS; i++) {
-		if (!is_lent(i))
+		if (!is_lent(job, i))
 			close_fd(job->fds[i]);
 	}
 	for (size_t i = 0; i < WORKER_SENT_MAX; i++)
@@ -782,7 +782,7 @@ static bool give(struct crew_worker *worker, struct crew_job *job)
 	list_remove(&job->link);
 	/* The worker's copy is the only one from here on. */
 	for (size_t i = 0; i < WORKER_FDS; i++) {
-		if (!is_lent(i))
+		if (!is_lent(job, i))
 			job->fds[i] = close_fd(job->fds[i]);
 	}
 	job->worker = worker;

@@ -25,8 +25,9 @@ typedef void (*crew_partial_cb)(struct crew_job *job, const struct worker_done *
 struct crew_job {
 	struct list link;
 	struct worker_job wire; /* id is crew's */
-	int fds[WORKER_FDS]; /* owned; -1: none. WORKER_FD_LOCK and WORKER_FD_PROGRAM are lent: never closed
-			      */
+	/* Owned; -1: none. WORKER_FD_LOCK and WORKER_FD_PROGRAM are lent: never closed. */
+	int fds[WORKER_FDS];
+	bool is_dir_lent;          /* WORKER_FD_DIR is, too: as the lock, it is the store's */
 	int sent[WORKER_SENT_MAX]; /* what the worker sent, the callback may take it; -1: none */
 	enum worker_role role;
 	int32_t node; /* memory */

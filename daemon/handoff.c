@@ -724,6 +724,13 @@ static void on_unlinked(struct crew_job *job, const struct worker_done *done, vo
 	look(hl);
 }
 
+/* Where the links to it are. */
+static void lend_dir(struct crew_job *job, const struct pool_segment *segment)
+{
+	job->fds[WORKER_FD_DIR] = segment->pool->store->out_fd;
+	job->is_dir_lent = true;
+}
+
 /* What a job needs to tell who holds the file, and to remove the links to it. */
 static void equip(const struct handoff_lease *hl, struct crew_job *job, const struct pool_segment *segment)
 {
@@ -764,18 +771,16 @@ static void give_to_kernel(struct handoff_lease *hl, size_t index, bool can_tell
 	int copy = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 3) : -1;
 	struct crew_job *job = new_segment_job(hl, index, WORKER_UNLINK, copy, on_unlinked);
 	int names = job ? fcntl(segment->pool->dirs.fds[SEGMENT_LEASED], F_DUPFD_CLOEXEC, 3) : -1;
-	int out = names >= 0 ? fcntl(segment->pool->store->out_fd, F_DUPFD_CLOEXEC, 3) : -1;
-	if (out < 0 || (fd >= 0 && copy < 0)) {
+	if (names < 0 || (fd >= 0 && copy < 0)) {
 		close_fd(fd);
 		close_fd(names);
-		close_fd(out);
 		hl->job = NULL;
 		crew_free_job(job);
 		set_timer(hl, NEXT_RETURN, RETRY_ERROR_MS);
 		return;
 	}
 	job->fds[WORKER_FD_NAMES] = names;
-	job->fds[WORKER_FD_DIR] = out;
+	lend_dir(job, segment);
 	equip(hl, job, segment);
 	pool_get_segment_name(segment, job->wire.name);
 	hl->orphan_fd = fd;
@@ -1018,17 +1023,12 @@ static void look(struct handoff_lease *hl)
 			still_held(hl, index, PROOF_OPEN);
 		return;
 	}
-	int dir = fd >= 0 ? fcntl(segment->pool->store->out_fd, F_DUPFD_CLOEXEC, 3) : -1;
-	struct crew_job *job = dir >= 0 ? new_segment_job(hl, index, WORKER_SHIELD, fd, on_shielded) : NULL;
+	struct crew_job *job = fd >= 0 ? new_segment_job(hl, index, WORKER_SHIELD, fd, on_shielded) : NULL;
 	if (!job) {
-		int error = fd < 0 ? fd : dir < 0 ? -errno : -ENOMEM;
-		if (dir < 0)
-			close_fd(fd);
-		close_fd(dir);
-		return_later(hl, error);
+		return_later(hl, fd < 0 ? fd : -ENOMEM);
 		return;
 	}
-	job->fds[WORKER_FD_DIR] = dir;
+	lend_dir(job, segment);
 	equip(hl, job, segment);
 	crew_submit(hl->handoff->crew, job);
 }
