@@ -24,6 +24,7 @@ static void cleanup_dir(DIR **dir)
 
 /* ---- files ---- */
 
+/* A file of one line: the kernel gives all that there is at once, and its end tells that it did. */
 static int read_text(const char *path, char *text, size_t capacity, size_t *ret_length)
 {
 	_cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -42,6 +43,8 @@ static int read_text(const char *path, char *text, size_t capacity, size_t *ret_
 		length += (size_t)n;
 		if (length == capacity - 1)
 			return -ENOBUFS;
+		if (text[length - 1] == '\n')
+			break;
 	}
 	text[length] = 0;
 	*ret_length = length;
