@@ -536,7 +536,9 @@ static void keep_sent_take(struct crew_job *job, const int *fds, size_t count)
 static void on_answer(uv_poll_t *poll, int status, int events)
 {
 	struct crew_worker *worker = poll->data;
-	for (;;) {
+	/* After its answer a worker has nothing to say until it has the next job: to look for more is for
+	 * nothing, and the loop tells. */
+	for (bool is_answered = false; !is_answered;) {
 		struct worker_done done;
 		size_t length, fd_count = 0;
 		int fds[WORKER_SENT_MAX];
@@ -557,6 +559,7 @@ static void on_answer(uv_poll_t *poll, int status, int events)
 			worker->job->partial(worker->job, &done, worker->job->user);
 		else if (!done.is_partial)
 			finish_job(worker, &done);
+		is_answered = !done.is_partial;
 	}
 	dispatch(worker->crew);
 }
