@@ -119,6 +119,14 @@ static int options_add_cell(const char *text, struct options_cells *cells)
 	return 0;
 }
 
+static int options_add_text(const char *text, struct options_texts *texts)
+{
+	if (texts->count == OPTIONS_TEXTS_MAX)
+		return -EINVAL;
+	texts->texts[texts->count++] = text;
+	return 0;
+}
+
 static int options_set_value(const struct options_row *row, const char *text)
 {
 	int64_t number = HPZ_NODE_ANY;
@@ -131,6 +139,8 @@ static int options_set_value(const struct options_row *row, const char *text)
 	case OPTIONS_TEXT:
 		*(const char **)row->value = text;
 		break;
+	case OPTIONS_TEXTS:
+		return options_add_text(text, row->value);
 	case OPTIONS_SIZE:
 		return options_read_size(text, row->value);
 	case OPTIONS_COUNT:
@@ -184,6 +194,8 @@ static const char *options_describe(enum options_type type)
 	case OPTIONS_FLAG:
 	case OPTIONS_TEXT:
 		return "a text";
+	case OPTIONS_TEXTS:
+		return "a text, and 16 of them at most";
 	case OPTIONS_SIZE:
 		return "a size, as 512M or 1.5G";
 	case OPTIONS_COUNT:

@@ -8,6 +8,7 @@
 enum options_type {
 	OPTIONS_FLAG,             /* bool */
 	OPTIONS_TEXT,             /* const char * */
+	OPTIONS_TEXTS,            /* struct options_texts, one more each time */
 	OPTIONS_SIZE,             /* uint64_t, bytes; 0 is refused */
 	OPTIONS_COUNT,            /* uint64_t, from 1 to a million */
 	OPTIONS_ID,               /* uint64_t, not 0 */
@@ -24,6 +25,13 @@ enum options_type {
 
 struct options_cells {
 	struct hpz_cell cells[HPZ_CELLS_MAX];
+	uint32_t count;
+};
+
+#define OPTIONS_TEXTS_MAX 16
+
+struct options_texts {
+	const char *texts[OPTIONS_TEXTS_MAX];
 	uint32_t count;
 };
 

@@ -12,6 +12,7 @@ static int32_t node, pid, priority;
 static uint32_t mode, policy;
 static uint64_t nodes;
 static struct options_cells cells;
+static struct options_texts texts;
 static const struct options_row rows[] = {
 	{"flag", OPTIONS_FLAG, &flag, NULL, "a flag"},
 	{"text", OPTIONS_TEXT, &text, "TEXT", "a text"},
@@ -26,6 +27,7 @@ static const struct options_row rows[] = {
 	{"nodes", OPTIONS_NODES, &nodes, "LIST", "nodes"},
 	{"policy", OPTIONS_POLICY, &policy, "POLICY", "a policy"},
 	{"cell", OPTIONS_CELL, &cells, "SIZE:N", "a cell"},
+	{"word", OPTIONS_TEXTS, &texts, "WORD", "a word"},
 };
 
 static const struct hpzctl_verb verb = {.name = "test", .operands = "OPERAND", .help = "is tested"};
@@ -66,7 +68,7 @@ static int parse(bool stop, const char **words)
 	node = pid = -7;
 	mode = policy = 0;
 	nodes = 0;
-	cells.count = 0;
+	cells.count = texts.count = 0;
 	failures = 0;
 	failure[0] = '\0';
 	return options_parse(&ctl, rows, ARRAY_SIZE(rows), argc, argv, stop, &operands, &operand_count);
@@ -134,6 +136,22 @@ static void test_nodes(void **state)
 	expect_refused(options_parse(&ctl, rows, ARRAY_SIZE(rows), HPZ_CELLS_MAX + 1, argv, false, &operands,
 			       &operand_count),
 		"64");
+}
+
+static void test_texts(void **state)
+{
+	char *many[OPTIONS_TEXTS_MAX + 1];
+	assert_int_equal(PARSE(false, "--word", "a", "--word=", "--word", "a"), OPTIONS_GO);
+	assert_int_equal(texts.count, 3);
+	assert_string_equal(texts.texts[0], "a");
+	assert_string_equal(texts.texts[1], "");
+	assert_string_equal(texts.texts[2], "a");
+	for (unsigned i = 0; i < ARRAY_SIZE(many); i++)
+		many[i] = (char *)"--word=b";
+	texts.count = 0;
+	expect_refused(options_parse(&ctl, rows, ARRAY_SIZE(rows), ARRAY_SIZE(many), many, false, &operands,
+			       &operand_count),
+		"16");
 }
 
 static void test_bad_values(void **state)
@@ -229,6 +247,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_values),
 		cmocka_unit_test(test_nodes),
+		cmocka_unit_test(test_texts),
 		cmocka_unit_test(test_bad_values),
 		cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_operands),
