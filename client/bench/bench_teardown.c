@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * bench_teardown.c - what the end of a process costs that holds much memory, by kind of memory and of end.
- * Each round runs every row, one after the other, another one first each time: a process of its own maps,
+ * Each round runs the rows, one after the other, another one first each time: a process of its own maps,
  * writes and ends (bench_holder.h). Huge pages are raised and warm before, for the kernel's side and for an
  * hpzd of its own, whose leases are one of the kinds.
+ *
+ * Unless a number of rounds is asked for, a row runs until what its rounds say lies close together, and no
+ * round of it begins for which there is no time left: the dear ones end first then, and what each has run is
+ * said with it. A row and its other half (the kernel's pages, leased ones) go on together.
  */
 #include "bench_teardown.h"
 
@@ -17,7 +21,9 @@
 #include "paravirt.h"
 #include "size.h"
 
-#define BENCH_TEARDOWN_ROUNDS   7
+#define BENCH_TEARDOWN_ROUNDS   25  /* at most, unless so many are asked for */
+#define BENCH_TEARDOWN_SECONDS  200 /* and what is raised before and given back after takes some, too */
+#define BENCH_TEARDOWN_CLOSE    0.1 /* spread of a row's rounds that is enough */
 #define BENCH_TEARDOWN_WARM_UPS 1
 #define BENCH_TEARDOWN_SIZE     ((uint64_t)1 << 30)
 #define BENCH_TEARDOWN_PART     8 /* of what the machine has: so much is taken at most, if nothing is said */
@@ -28,8 +34,10 @@
 #define BENCH_TEARDOWN_SAID     6 /* rows that spread too far are named, so many */
 
 struct bench_teardown {
-	uint64_t size_asked, rounds_asked, rounds, repeats;
-	const char *only_case, *only_memory; /* NULL: all */
+	uint64_t size_asked, rounds_asked, rounds, repeats; /* rounds_asked 0: as many as it takes */
+	int64_t limit_ms;
+	uint64_t start_ns;
+	struct options_texts only_cases, only_memories; /* none: all */
 	const char *program;
 	struct bench_teardown_plan plan;
 	struct host host;
@@ -114,6 +122,11 @@ static int bench_teardown_take(struct bench_teardown *bench)
 
 /* ---- rounds ---- */
 
+static double bench_teardown_get_seconds(uint64_t since_ns)
+{
+	return (double)(clock_get_ns(CLOCK_MONOTONIC) - since_ns) / NS_PER_S;
+}
+
 static int bench_teardown_run_once(struct bench_teardown *bench, struct bench_row *row, double *ret_cycle_s)
 {
 	struct bench_holder_end end;
@@ -152,6 +165,7 @@ static void bench_teardown_end_warm_up(struct bench_row *row, double cycle_s, un
 static int bench_teardown_run_row(struct bench_teardown *bench, struct bench_row *row, bool is_measured)
 {
 	size_t start = row->seconds.count;
+	uint64_t start_ns = clock_get_ns(CLOCK_MONOTONIC);
 	double cycle_s = NAN;
 	int r = 0;
 
@@ -159,10 +173,13 @@ static int bench_teardown_run_row(struct bench_teardown *bench, struct bench_row
 		r = bench_get_signal() ? -EINTR : bench_teardown_run_once(bench, row, &cycle_s);
 	if (r < 0 || row->missing[0])
 		return r;
+	row->cost_s = bench_teardown_get_seconds(start_ns);
 	if (!is_measured) {
 		bench_teardown_end_warm_up(row, cycle_s, (unsigned)bench->repeats);
+		row->cost_s *= row->repeats;
 		return 0;
 	}
+	row->has_run = true;
 	bench_figures_add(&row->round_s, bench_figures_get_median_from(&row->seconds, start));
 	bench_figures_add(&row->cycle_s, cycle_s);
 	return 0;
@@ -188,11 +205,20 @@ static void bench_teardown_add_ratios(struct bench_teardown *bench)
 					       bench, BENCH_BACKING_HUGE, (enum bench_end)end),
 				       *hpz = bench_teardown_find_row(
 					       bench, BENCH_BACKING_LEASED, (enum bench_end)end);
-		if (!kernel || !hpz || kernel->round_s.count == 0 || hpz->round_s.count == 0)
+		if (!kernel || !hpz || !kernel->has_run || !hpz->has_run)
 			continue;
 		bench_figures_add(&bench->ratios[end], kernel->round_s.values[kernel->round_s.count - 1] /
 							       hpz->round_s.values[hpz->round_s.count - 1]);
 	}
+}
+
+static bool bench_teardown_has_word(const struct options_texts *words, const char *word)
+{
+	bool has_word = words->count == 0;
+
+	for (uint32_t i = 0; i < words->count; i++)
+		has_word = has_word || strcmp(words->texts[i], word) == 0;
+	return has_word;
 }
 
 /* Those that were asked for. */
@@ -202,32 +228,113 @@ static void bench_teardown_plan(struct bench_teardown *bench)
 
 	for (size_t i = 0; i < count; i++) {
 		const struct bench_row *row = &bench->rows[i];
-		if (bench->only_case && strcmp(bench->only_case, bench_method_get_name(row->method)) != 0)
-			continue;
-		if (bench->only_memory && strcmp(bench->only_memory, row->backing) != 0)
-			continue;
-		bench->rows[bench->row_count++] = *row;
+		if (bench_teardown_has_word(&bench->only_cases, bench_method_get_name(row->method)) &&
+			bench_teardown_has_word(&bench->only_memories, row->backing))
+			bench->rows[bench->row_count++] = *row;
 	}
+}
+
+static bool bench_teardown_is_settled(const struct bench_row *row)
+{
+	struct bench_figures sorted = {0};
+
+	if (row->round_s.count < BENCH_ROUNDS_MIN || row->round_s.count >= BENCH_TEARDOWN_ROUNDS)
+		return row->round_s.count >= BENCH_TEARDOWN_ROUNDS;
+	for (size_t i = 0; i < row->round_s.count; i++) /* which round was the last must stay known */
+		bench_figures_add(&sorted, row->round_s.values[i]);
+	double spread = bench_figures_get_spread(&sorted);
+	bench_figures_deinit(&sorted);
+	return spread <= BENCH_TEARDOWN_CLOSE;
+}
+
+/* The same of leased pages, or of the kernel's; NULL: it has none. */
+static const struct bench_row *bench_teardown_find_half(
+	struct bench_teardown *bench, const struct bench_row *row)
+{
+	enum bench_backing backing =
+		row->wish.backing == BENCH_BACKING_HUGE ? BENCH_BACKING_LEASED : BENCH_BACKING_HUGE;
+
+	if (bench_teardown_find_row(bench, row->wish.backing, row->wish.end) != row ||
+		(row->wish.backing != BENCH_BACKING_HUGE && row->wish.backing != BENCH_BACKING_LEASED))
+		return NULL;
+	return bench_teardown_find_row(bench, backing, row->wish.end);
+}
+
+/* What the rows that are quicker still need for their first rounds: no dear one takes it from them. */
+static double bench_teardown_get_owed(const struct bench_teardown *bench, const struct bench_row *row)
+{
+	double seconds = 0;
+
+	for (size_t i = 0; i < bench->row_count; i++) {
+		const struct bench_row *other = &bench->rows[i];
+		if (!other->missing[0] && other->cost_s < row->cost_s &&
+			other->round_s.count < BENCH_ROUNDS_MIN)
+			seconds += other->cost_s * (double)(BENCH_ROUNDS_MIN - other->round_s.count);
+	}
+	return seconds;
+}
+
+/* Whether it is worth another round, and there is the time. */
+static bool bench_teardown_wants_round(
+	struct bench_teardown *bench, const struct bench_row *row, size_t round)
+{
+	const struct bench_row *half = bench_teardown_find_half(bench, row);
+
+	if (row->missing[0])
+		return false;
+	if (round < BENCH_TEARDOWN_WARM_UPS)
+		return true;
+	if (bench->rounds_asked)
+		return round < bench->rounds_asked + BENCH_TEARDOWN_WARM_UPS;
+	if (bench_teardown_is_settled(row) && (!half || bench_teardown_is_settled(half)))
+		return false;
+	double end_s = bench_teardown_get_seconds(bench->start_ns) + row->cost_s +
+		       bench_teardown_get_owed(bench, row);
+	return bench->limit_ms == HPZ_FOREVER || end_s <= (double)bench->limit_ms / 1000;
+}
+
+/* How many rows ran; negative: a failure. */
+static int bench_teardown_run_round(struct bench_teardown *bench, size_t round)
+{
+	int r = 0, count = 0;
+
+	for (size_t i = 0; i < bench->row_count; i++)
+		bench->rows[i].has_run = false;
+	for (size_t i = 0; r == 0 && i < bench->row_count; i++) {
+		struct bench_row *row = &bench->rows[(round * 7 + i) % bench->row_count];
+		if (!bench_teardown_wants_round(bench, row, round))
+			continue;
+		r = bench_teardown_run_row(bench, row, round >= BENCH_TEARDOWN_WARM_UPS);
+		count++;
+	}
+	if (r == 0)
+		bench_teardown_add_ratios(bench);
+	return r < 0 ? r : count;
+}
+
+/* The fewest of a row that is there. */
+static size_t bench_teardown_count_rounds(const struct bench_teardown *bench)
+{
+	size_t rounds = SIZE_MAX;
+
+	for (size_t i = 0; i < bench->row_count; i++)
+		if (!bench->rows[i].missing[0])
+			rounds = MIN(rounds, bench->rows[i].round_s.count);
+	return rounds == SIZE_MAX ? 0 : rounds;
 }
 
 static int bench_teardown_run_rounds(struct bench_teardown *bench)
 {
-	int r = 0;
+	int r = 1;
 
 	for (size_t i = 0; i < bench->row_count; i++)
 		if (bench->rows[i].wish.page_size == BENCH_TEARDOWN_GIGANTIC)
 			snprintf(bench->rows[i].missing, sizeof(bench->rows[i].missing), "%s",
 				bench->gigantic_why);
-	for (size_t round = 0; r == 0 && round < bench->rounds_asked + BENCH_TEARDOWN_WARM_UPS; round++) {
-		bool is_measured = round >= BENCH_TEARDOWN_WARM_UPS;
-		for (size_t i = 0; r == 0 && i < bench->row_count; i++)
-			r = bench_teardown_run_row(
-				bench, &bench->rows[(round * 7 + i) % bench->row_count], is_measured);
-		if (r == 0 && is_measured) {
-			bench_teardown_add_ratios(bench);
-			bench->rounds++;
-		}
-	}
+	bench->start_ns = clock_get_ns(CLOCK_MONOTONIC);
+	for (size_t round = 0; r > 0; round++)
+		r = bench_teardown_run_round(bench, round);
+	bench->rounds = bench_teardown_count_rounds(bench);
 	return r;
 }
 
@@ -302,15 +409,21 @@ static void bench_teardown_say_missing(const struct bench_teardown *bench)
 
 static bool bench_teardown_judge(struct bench_teardown *bench)
 {
-	bool is_few = bench->rounds < BENCH_ROUNDS_MIN;
-	size_t measured = 0;
+	size_t measured = 0, few = 0;
 
-	for (size_t i = 0; i < bench->row_count; i++)
+	for (size_t i = 0; i < bench->row_count; i++) {
 		measured += !bench->rows[i].missing[0];
+		few += !bench->rows[i].missing[0] && bench->rows[i].round_s.count < BENCH_ROUNDS_MIN;
+	}
+	bool is_few = bench->rounds < BENCH_ROUNDS_MIN;
 	bench_teardown_say_missing(bench);
-	if (is_few)
+	if (is_few && bench->rounds_asked)
 		hpzctl_say("bench teardown: a median of so few rounds says little: --rounds %d at least",
 			BENCH_ROUNDS_MIN);
+	else if (few > 0)
+		hpzctl_say("bench teardown: of %zu of %zu rows there was time for fewer than %d rounds: a "
+			   "longer --time, or a smaller --size",
+			few, measured, BENCH_ROUNDS_MIN);
 	/* What few rounds spread over says nothing either. */
 	return !is_few && measured > 0 && bench_teardown_count_wide(bench) == 0;
 }
@@ -327,6 +440,7 @@ static void bench_teardown_print_row(struct output_json *json, struct bench_row 
 	output_json_decimal(json, "mean_s", bench_figures_get_mean(&row->seconds), 9);
 	output_json_decimal(json, "stddev_s", bench_figures_get_deviation(&row->seconds), 9);
 	output_json_number(json, "runs", row->seconds.count);
+	output_json_number(json, "rounds", row->round_s.count);
 	output_json_decimal(json, "median_s", bench_figures_get_median(&row->round_s), 9);
 	output_json_decimal(json, "spread", bench_figures_get_spread(&row->round_s), 3);
 	output_json_decimal(json, "exit_mmap_s", bench_figures_get_median(&row->kernel_s), 9);
@@ -431,7 +545,7 @@ static void bench_teardown_print_text(struct bench_teardown *bench)
 	char size[SIZE_TEXT];
 
 	printf("%s a case, %" PRIu64
-	       " rounds, regime %s; from exit or kill to the end of the process, or munmap() "
+	       " rounds at least, regime %s; from exit or kill to the end of the process, or munmap() "
 	       "itself\n",
 		size_format(bench->plan.size, size), bench->rounds, paravirt_get_name(&bench->regime));
 	output_table_init(&table, headings, ARRAY_SIZE(headings));
@@ -491,7 +605,8 @@ static int bench_teardown_init(struct bench_teardown *bench, const struct hpzctl
 		return OPTIONS_GO;
 	host_deinit(&bench->host);
 	return hpzctl_fail_usage(ctl, "there is no such row: --case %s, --memory %s",
-		bench->only_case ? bench->only_case : "any", bench->only_memory ? bench->only_memory : "any");
+		bench->only_cases.count ? bench->only_cases.texts[0] : "any",
+		bench->only_memories.count ? bench->only_memories.texts[0] : "any");
 }
 
 static int bench_teardown_run_all(struct hpzctl *ctl, struct bench_teardown *bench)
@@ -518,12 +633,16 @@ int bench_teardown(struct hpzctl *ctl, int argc, char **argv)
 			"memory of a case (default: 1G, or an eighth of what there is; of the statistics "
 			"64M)"},
 		{"rounds", OPTIONS_COUNT, &bench.rounds_asked, "N",
-			"how many count (default: 7; of the statistics 20)"},
+			"how many count (default: until a row's times lie close together; of the statistics "
+			"20)"},
+		{"time", OPTIONS_SECONDS, &bench.limit_ms, "SECONDS",
+			"without --rounds, no round begins that would end after it (default: 200)"},
 		{"repeats", OPTIONS_COUNT, &bench.repeats, "N",
 			"how often short rows run in a round (default: 5)"},
-		{"case", OPTIONS_TEXT, &bench.only_case, "NAME", "only this: puds, middle or whole"},
-		{"memory", OPTIONS_TEXT, &bench.only_memory, "NAME",
-			"only this, as 4K, THP, 2M-shared-2 or 2M-hpz"},
+		{"case", OPTIONS_TEXTS, &bench.only_cases, "NAME",
+			"only this, each time one more: puds, middle or whole"},
+		{"memory", OPTIONS_TEXTS, &bench.only_memories, "NAME",
+			"only this, each time one more, as 4K, THP, 2M-shared-2 or 2M-hpz"},
 		{"statistics", OPTIONS_TEXT, &source, "SOURCE",
 			"instead, what hpzd's own statistics of it cost: bpf, perf or pidfd, against off"},
 		{"hpzd", OPTIONS_TEXT, &bench.program, "FILE",
@@ -532,7 +651,8 @@ int bench_teardown(struct hpzctl *ctl, int argc, char **argv)
 	char **operands;
 	int count;
 
-	bench = (struct bench_teardown){.repeats = BENCH_TEARDOWN_REPEATS};
+	bench = (struct bench_teardown){
+		.repeats = BENCH_TEARDOWN_REPEATS, .limit_ms = BENCH_TEARDOWN_SECONDS * 1000};
 	int status = options_parse(ctl, rows, ARRAY_SIZE(rows), argc, argv, false, &operands, &count);
 	if (status == OPTIONS_GO)
 		status = options_refuse_operands(ctl, operands, count);
@@ -545,6 +665,5 @@ int bench_teardown(struct hpzctl *ctl, int argc, char **argv)
 			source, bench.program, bench.size_asked, bench.rounds_asked};
 		return bench_statistics(ctl, &wish);
 	}
-	bench.rounds_asked = bench.rounds_asked ? bench.rounds_asked : BENCH_TEARDOWN_ROUNDS;
 	return bench_teardown_run_all(ctl, &bench);
 }

@@ -25,6 +25,8 @@ struct bench_row {
 	char kind[16], backing[24]; /* as "puds/exit" and "2M-shared-8" */
 	char missing[BENCH_HOLDER_WHY];
 	unsigned repeats; /* a round */
+	double cost_s;    /* of its last round, all of it */
+	bool has_run;     /* in this round */
 	uint64_t table_bytes;
 	struct bench_figures seconds, kernel_s; /* of all runs */
 	struct bench_figures round_s, cycle_s;  /* medians of the rounds */

@@ -286,7 +286,7 @@ class BenchAlloc(OwnDaemons):
 
 
 class BenchTeardown(OwnDaemons):
-    ROW_KEYS = {"case", "backing", "table_bytes", "mean_s", "stddev_s", "runs", "median_s", "spread", "exit_mmap_s", "cycle_s", "method",
+    ROW_KEYS = {"case", "backing", "table_bytes", "mean_s", "stddev_s", "runs", "rounds", "median_s", "spread", "exit_mmap_s", "cycle_s", "method",
                 "end", "page_size", "sharers", "mapped", "touched"}
 
     def test_json(self):
@@ -324,7 +324,7 @@ class BenchTeardown(OwnDaemons):
     def check_row(self, row, got):
         self.assertEqual(set(row), self.ROW_KEYS)
         self.assertEqual(row["case"], f"{row['method']}/{row['end']}")
-        self.assertEqual((row["runs"], row["stddev_s"]), (1, None), row)
+        self.assertEqual((row["runs"], row["rounds"], row["stddev_s"]), (1, 1, None), row)
         for key in "table_bytes", "mean_s", "median_s", "cycle_s":
             self.assertGreater(row[key], 0, row)
         if row["end"] == "munmap" or got["exit_mmap_why"]:
@@ -346,8 +346,24 @@ class BenchTeardown(OwnDaemons):
             self.assertIn(row["runs"], (5, 15))
             self.assertGreater(row["stddev_s"], 0)
 
+    def test_rows_and_time(self):
+        """Several cases and memories; without --rounds as many rounds as lie close together, and none for which there is no time."""
+        rows = "--case", "middle", "--case", "whole", "--memory", "4K", "--memory", "2M"
+        wanted = [(f"{case}/{end}", memory) for case in ("middle", "whole") for memory in ("4K", "2M") for end in ("exit", "munmap", "kill")]
+        for seconds, rounds in (("20", range(5, 26)), ("0.001", [0])):
+            done = hpzctl("bench", "teardown", "--size", "2M", "--repeats", 1, "--time", seconds, *rows, "--json", check=False)
+            self.assertIn(done.returncode, (0, LATER), done.stderr)
+            got = json.loads(done.stdout)
+            self.assertEqual([(row["case"], row["backing"]) for row in got["rows"]], wanted)
+            for row in got["rows"]:
+                self.assertIn(row["rounds"], rounds)
+                self.assertEqual(row["runs"], row["rounds"])
+            self.assertEqual(got["rounds"], min(row["rounds"] for row in got["rows"]))
+        self.assertEqual((got["complete"], done.returncode), (False, LATER))
+        self.assertIn("12 of 12 rows there was time for fewer than 5 rounds", done.stderr)
+
     def test_words(self):
-        for arguments in (["--rounds", "0"], ["--rounds", "1001"], ["--size", "x"], ["--statistics"], ["--statistics", "x"], ["--case", "x"], ["--memory", "3M"], ["what"]):
+        for arguments in (["--rounds", "0"], ["--rounds", "1001"], ["--time", "x"], ["--size", "x"], ["--statistics"], ["--statistics", "x"], ["--case", "x"], ["--memory", "3M"], ["what"]):
             self.assertEqual(hpzctl("bench", "teardown", *arguments, check=False).returncode, 2, arguments)
         done = hpzctl("bench", "teardown", "--size", "900000G", check=False)
         self.assertEqual(done.returncode, LATER, done.stderr)
