@@ -1,7 +1,8 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034
 # package.bash: what tests/package and tests/newcomer share: results, the packages, a clean Debian under its own systemd.
 # Whoever sources it has `work`, a directory that is removed at the end, with a directory `repository`.
 
+: "${lib_dir:?common.bash comes first}" "${top_dir:?}"
 claim='' box=''
 work=$(mktemp -d)
 chmod 755 "$work"

@@ -123,6 +123,10 @@ class Systemd(unittest.TestCase):
         self.assertEqual(run(*member, nobody[0], *status, check=False).returncode, 0)
         self.assertEqual(run(*member, nobody[1], *status, check=False).returncode, 1)
         run("systemctl", "stop", "hpzd.socket", "hpzd.service")
+        # The service brings its socket.
+        run("systemctl", "start", "hpzd.service")
+        self.assertEqual(get_property("ActiveState", "hpzd.socket"), "active")
+        self.assertEqual((socket.group(), socket.stat().st_mode & 0o777), ("hpz", 0o660))
 
     def test_2b_perf_events(self):
         """The second source of what a VM's end costs works in the sandbox, too."""
