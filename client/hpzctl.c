@@ -21,6 +21,7 @@ static const struct hpzctl_verb verbs[] = {
 	{"teardown", cmd_teardown, "",
 		"Show what the ends of leases cost: exit, proof, clearing; --watch follows them."},
 	{"top", cmd_top, "", "Show pools and leases as they change, on the whole terminal."},
+	{"events", cmd_events, "", "Print what happens, as it does."},
 	{"doctor", cmd_doctor, "", "Look for what is wrong on this host, and say what to do."},
 	{"metrics", cmd_metrics, "", "Print everything as Prometheus reads it."},
 	{"wait", cmd_wait, "", "Wait until the stock is full, or until so much is clean."},

@@ -38,6 +38,7 @@ int cmd_lease(struct hpzctl *ctl, int argc, char **argv);
 int cmd_release(struct hpzctl *ctl, int argc, char **argv);
 int cmd_leases(struct hpzctl *ctl, int argc, char **argv);
 int cmd_doctor(struct hpzctl *ctl, int argc, char **argv);
+int cmd_events(struct hpzctl *ctl, int argc, char **argv);
 int cmd_metrics(struct hpzctl *ctl, int argc, char **argv);
 int cmd_top(struct hpzctl *ctl, int argc, char **argv);
 int cmd_wait(struct hpzctl *ctl, int argc, char **argv);

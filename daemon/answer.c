@@ -3,6 +3,7 @@
 #include <inttypes.h>
 
 #include "answer.h"
+#include "news.h"
 #include "log.h"
 #include "metrics.h"
 #include "report.h"
@@ -313,6 +314,16 @@ static void count_granted(const struct attempt *attempt, uint64_t ready, uint64_
 	uint64_t given = grant_get_bytes(attempt);
 	if (attempt->op == HPZ_OP_RESERVE)
 		return;
+	for (size_t i = 0; i < attempt->lease_count; i++) {
+		const struct lease *lease = attempt->leases[i];
+		struct news event = {.kind = HPZ_EVENT_GRANTED,
+			.lease = lease->id,
+			.uid = lease->uid,
+			.pid = lease->pid,
+			.bytes = lease->counted_bytes};
+		snprintf(event.label, sizeof event.label, "%s", lease->label);
+		news_add(&event);
+	}
 	metrics_add(METRICS_GRANTED_BYTES, METRICS_CLEAN, ready);
 	metrics_add(METRICS_GRANTED_BYTES, METRICS_ZEROED, zeroed);
 	metrics_add(METRICS_GRANTED_BYTES, METRICS_WAITED, given - MIN(given, ready + zeroed));

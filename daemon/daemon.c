@@ -11,6 +11,7 @@
 
 #include "ask.h"
 #include "daemon.h"
+#include "news.h"
 #include "listener.h"
 #include "log.h"
 #include "metrics.h"
@@ -448,6 +449,14 @@ static void on_changed(void *user)
 	reconcile_mark(&daemon->reconcile);
 }
 
+/* Whoever follows events is answered before the loop waits again. */
+static void on_event(void *user)
+{
+	struct daemon *daemon = user;
+	if (request_is_followed(&daemon->requests))
+		reconcile_mark(&daemon->reconcile);
+}
+
 static void on_serve(void *user)
 {
 	struct daemon *daemon = user;
@@ -788,6 +797,7 @@ int daemon_run(const char *config_path, const char *program, bool is_simulated)
 	list_init(&daemon.stores);
 	daemon.config_path = (char *)config_path;
 	prepare_process();
+	news_start(NULL, NULL);
 	int r = read_config(config_path, &daemon.config, daemon.error, sizeof daemon.error);
 	if (r == 0) {
 		log_set_level(daemon.config.log_level);
@@ -817,6 +827,7 @@ int daemon_run(const char *config_path, const char *program, bool is_simulated)
 		log_error("%s", daemon.error);
 		return 1;
 	}
+	news_start(on_event, &daemon);
 	start_handles(&daemon);
 	r = start(&daemon);
 	if (r < 0) {
@@ -830,6 +841,7 @@ int daemon_run(const char *config_path, const char *program, bool is_simulated)
 	}
 	uv_run(&daemon.loop, UV_RUN_DEFAULT);
 	uv_loop_close(&daemon.loop);
+	news_stop();
 	close_rooms(&daemon);
 	host_deinit(&daemon.host);
 	close_fd(daemon.lock_fd);

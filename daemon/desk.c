@@ -5,6 +5,7 @@
 #include <stdarg.h>
 
 #include "desk.h"
+#include "news.h"
 #include "metrics.h"
 
 /* ---- replies ---- */
@@ -65,7 +66,26 @@ static bool is_for_memory(uint16_t op)
 	return op == HPZ_OP_LEASE || op == HPZ_OP_RESERVE || op == HPZ_OP_CHANGE;
 }
 
-void desk_count_reply(const struct requests *requests, uint64_t begun_ns, bool has_waited)
+/* Of a peer, about a lease that there is not. */
+static void add_event(const struct request_peer *peer, enum hpz_event_kind kind, const char *text)
+{
+	struct news event = {.kind = kind, .uid = peer->uid, .pid = peer->pid};
+	snprintf(event.text, sizeof event.text, "%.*s", NEWS_TEXT - 1, text);
+	news_add(&event);
+}
+
+/* The reason that the reply gives. */
+static void add_refusal(const struct requests *requests, const struct request_peer *peer)
+{
+	const struct hpz_wire_error *refusal =
+		(const void *)(requests->reply.bytes + sizeof(struct hpz_wire_head));
+	char text[HPZ_WIRE_TEXT + 1];
+	proto_get_text(refusal->text, sizeof refusal->text, text);
+	add_event(peer, HPZ_EVENT_REFUSED, text);
+}
+
+void desk_count_reply(
+	const struct requests *requests, const struct request_peer *peer, uint64_t begun_ns, bool has_waited)
 {
 	struct hpz_wire_head head;
 	memcpy(&head, requests->reply.bytes, sizeof head);
@@ -80,6 +100,8 @@ void desk_count_reply(const struct requests *requests, uint64_t begun_ns, bool h
 		metrics_observe(METRICS_LEASE_WAIT, outcome, took_ns);
 	if (head.error)
 		metrics_add(METRICS_LEASE_REFUSALS, head.error, 1);
+	if (head.error)
+		add_refusal(requests, peer);
 }
 
 /* ---- access ---- */
@@ -198,6 +220,8 @@ struct request *desk_make_waiting(struct requests *requests, struct session *ses
 	if (timeout_ms >= 0)
 		uv_timer_start(&request->timer, requests->on_timeout, (uint64_t)timeout_ms, 0);
 	list_append(&requests->waiting, &request->link);
+	if (is_for_memory(head->op))
+		add_event(peer, HPZ_EVENT_WAITING, "");
 	return request;
 }
 
@@ -240,7 +264,7 @@ void desk_answer(struct request *request)
 {
 	struct requests *requests = request->requests;
 	struct session *session = request->session;
-	desk_count_reply(requests, request->begun_ns, request->has_waited);
+	desk_count_reply(requests, &request->peer, request->begun_ns, request->has_waited);
 	desk_drop_request(request);
 	requests->send(session, &requests->reply);
 }

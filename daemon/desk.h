@@ -108,6 +108,7 @@ struct request {
 		} calibration;
 		struct hpz_wire_check check;
 		struct hpz_wire_teardown teardown;
+		struct hpz_wire_events events;
 		struct {
 			char pool[HPZ_WIRE_NAME + 1];
 			uint64_t before;  /* its target */
@@ -164,7 +165,8 @@ enum request_outcome desk_refuse(struct requests *requests, const struct hpz_wir
 enum request_outcome desk_reply_empty(struct requests *requests, const struct hpz_wire_head *head);
 void desk_close_fds(struct request_reply *reply);
 /* What came of a request that began then, for the metrics: that is in requests->reply. */
-void desk_count_reply(const struct requests *requests, uint64_t begun_ns, bool has_waited);
+void desk_count_reply(
+	const struct requests *requests, const struct request_peer *peer, uint64_t begun_ns, bool has_waited);
 
 /* ---- access ---- */
 

@@ -15,6 +15,7 @@
 
 #include "handoff.h"
 #include "handoff_exits.h"
+#include "news.h"
 #include "log.h"
 #include "owner.h"
 
@@ -606,12 +607,37 @@ static int make_watch(struct handoff *handoff, struct lease *lease)
 	return 0;
 }
 
+static void add_event(const struct lease *lease, enum hpz_event_kind kind, const char *text)
+{
+	struct news event = {.kind = kind,
+		.lease = lease->id,
+		.uid = lease->uid,
+		.pid = lease->pid,
+		.bytes = lease->counted_bytes};
+	snprintf(event.label, sizeof event.label, "%s", lease->label);
+	snprintf(event.text, sizeof event.text, "%.*s", NEWS_TEXT - 1, text);
+	news_add(&event);
+}
+
+/* The event says it, too: the line is none of its own. */
+static void say_held(const struct lease *lease, const char *how)
+{
+	add_event(lease, HPZ_EVENT_HELD, how);
+	news_hush(true);
+	log_info("lease %" PRIu64 " (%s) is over, but still held by %s", lease->id, lease->label, how);
+	news_hush(false);
+}
+
 /* Later than it is decided: nobody waits for an answer then. */
 static void say_end(struct handoff_lease *hl)
 {
 	const char *why = steal_pointer(&hl->why);
-	if (why)
-		log_info("lease %" PRIu64 " (%s) ends: %s", hl->lease->id, hl->lease->label, why);
+	if (!why)
+		return;
+	add_event(hl->lease, HPZ_EVENT_ENDED, why);
+	news_hush(true);
+	log_info("lease %" PRIu64 " (%s) ends: %s", hl->lease->id, hl->lease->label, why);
+	news_hush(false);
 }
 
 static void close_watch(struct handoff_lease *hl)
@@ -648,12 +674,15 @@ static void finish(struct handoff_lease *hl)
 	struct handoff *handoff = hl->handoff;
 	struct lease *lease = hl->lease;
 	uint64_t id = lease->id;
+	add_event(lease, HPZ_EVENT_RETURNED, hl->orphaned > 0 ? "somebody still holds a part of it" : "");
+	news_hush(true);
 	if (hl->orphaned > 0)
 		log_warning("lease %" PRIu64 " (%s) has ended, and somebody still holds %" PRIu64
 			    " pages of it",
 			id, lease->label, hl->orphaned);
 	else
 		log_info("lease %" PRIu64 " (%s): all memory is back", id, lease->label);
+	news_hush(false);
 	handoff_exits_hurry(handoff->exits, lease);
 	if (handoff->callbacks.over)
 		handoff->callbacks.over(lease, owner_lives(&hl->owner), handoff->callbacks.user);
@@ -836,8 +865,7 @@ static void still_held(struct handoff_lease *hl, size_t index, enum proof_reason
 		add_watches(hl);
 	if (hl->attempts >= HOLDERS_ATTEMPT) {
 		if (hl->logged_reason != reason)
-			log_info("lease %" PRIu64 " (%s) is over, but still held by %s", hl->lease->id,
-				hl->lease->label, proof_get_reason_text(reason));
+			say_held(hl->lease, proof_get_reason_text(reason));
 		hl->logged_reason = reason;
 		find_holders(hl, index);
 		return;

@@ -5,6 +5,7 @@
  */
 #include "log.h"
 
+#include "news.h"
 #include "metrics.h"
 
 #include <stdarg.h>
@@ -116,6 +117,8 @@ void log_write(enum log_level level, const char *format, ...)
 	length = strlen(line);
 	if (body > 0 && (size_t)body > length - (size_t)prefix)
 		memcpy(line + length - 3, "...", 3);
+	if (level <= LOG_LEVEL_INFO)
+		news_add_line((uint32_t)level, line + prefix);
 	line[length++] = '\n';
 	write_line(line, length);
 	errno = saved;

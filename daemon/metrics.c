@@ -33,6 +33,7 @@ static const char *const operations[HPZ_OP_LAST + 1] = {
 	[HPZ_OP_CHANGE] = "change",
 	[HPZ_OP_DEMAND] = "demand",
 	[HPZ_OP_TEARDOWN] = "teardown",
+	[HPZ_OP_EVENTS] = "events",
 	[HPZ_OP_METRICS] = "metrics",
 };
 

@@ -43,6 +43,11 @@ size_t report_clearing(const struct reconcile *reconcile, const struct config_cl
 size_t report_demand(const struct reconcile *reconcile, size_t index, void *buffer, size_t capacity);
 
 /* One page of what was counted, from that series on. Returns the bytes used. At least one series fits. */
+/*
+ * Behind `since`, what a peer may read: of `uid` alone, or with -1 all of it.
+ */
+bool report_has_events(uint64_t since, int64_t uid);
+size_t report_events(uint64_t since, int64_t uid, void *buffer, size_t capacity);
 size_t report_metrics(uint64_t index, void *buffer, size_t capacity);
 
 /*

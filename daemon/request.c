@@ -351,6 +351,51 @@ static bool settle_teardown(struct requests *requests, struct request *request)
 	return true;
 }
 
+/* ---- events ---- */
+
+static enum request_outcome reply_events(struct requests *requests, const struct request_peer *peer,
+	const struct hpz_wire_head *head, const struct hpz_wire_events *wire)
+{
+	size_t capacity = sizeof requests->reply.bytes - sizeof(struct hpz_wire_head);
+	return desk_finish_reply(requests, head->op, head->id,
+		report_events(wire->cursor, get_readable_uid(requests, peer), desk_get_payload(requests),
+			capacity));
+}
+
+static enum request_outcome handle_events(struct requests *requests, struct session *session,
+	const struct request_peer *peer, const struct hpz_wire_head *head, const void *payload)
+{
+	const struct hpz_wire_events *wire = payload;
+	if (wire->timeout_ms == 0 || report_has_events(wire->cursor, get_readable_uid(requests, peer)))
+		return reply_events(requests, peer, head, wire);
+	struct request *request = desk_make_waiting(requests, session, peer, head, wire->timeout_ms);
+	if (!request)
+		return desk_refuse_waiting(requests, head);
+	request->events = *wire;
+	return REQUEST_WAITS;
+}
+
+static bool settle_events(struct requests *requests, struct request *request)
+{
+	struct hpz_wire_head head = desk_make_head(request);
+	if (!report_has_events(request->events.cursor, get_readable_uid(requests, &request->peer)))
+		return false;
+	requests->reply.fd_count = 0;
+	requests->reply.lease = 0;
+	reply_events(requests, &request->peer, &head, &request->events);
+	desk_answer(request);
+	return true;
+}
+
+bool request_is_followed(const struct requests *requests)
+{
+	LIST_FOR_EACH (pos, &requests->waiting) {
+		if (CONTAINER_OF(pos, struct request, link)->op == HPZ_OP_EVENTS)
+			return true;
+	}
+	return false;
+}
+
 /* ---- verify ---- */
 
 static enum request_outcome handle_verify(struct requests *requests, struct session *session,
@@ -696,6 +741,8 @@ static bool settle(struct requests *requests, struct request *request)
 		return settle_resize(requests, request);
 	if (request->op == HPZ_OP_TEARDOWN)
 		return settle_teardown(requests, request);
+	if (request->op == HPZ_OP_EVENTS)
+		return settle_events(requests, request);
 	return request->op == HPZ_OP_DRAIN && settle_drain(requests, request);
 }
 
@@ -737,6 +784,8 @@ static void on_timeout(uv_timer_t *timer)
 		desk_refuse(requests, &head, HPZ_ERR_TIMEOUT, "the check is not over yet");
 	else if (request->op == HPZ_OP_TEARDOWN)
 		desk_refuse(requests, &head, HPZ_ERR_TIMEOUT, "no lease has ended meanwhile");
+	else if (request->op == HPZ_OP_EVENTS)
+		desk_refuse(requests, &head, HPZ_ERR_TIMEOUT, "nothing has happened meanwhile");
 	else
 		desk_refuse(requests, &head, HPZ_ERR_TIMEOUT, "not so much is clean yet");
 	desk_answer(request);
@@ -772,6 +821,7 @@ CHECK(check)
 CHECK(demand)
 CHECK(teardown)
 CHECK(metrics)
+CHECK(events)
 CHECK(resize)
 
 #define NEEDS_OWN (CONFIG_ALLOW_LEASE | CONFIG_ALLOW_ADMIN) /* which lease it is decides the rest */
@@ -804,6 +854,7 @@ static const struct {
 	[HPZ_OP_RESIZE]  = {"resize a pool", sizeof(struct hpz_wire_resize), check_resize, handle_resize, CONFIG_ALLOW_ADMIN, false},
 	[HPZ_OP_CLEARING] = {"read status", sizeof(struct hpz_wire_empty), check_empty, handle_clearing, CONFIG_ALLOW_STATUS, false},
 	[HPZ_OP_DEMAND] = {"read status", sizeof(struct hpz_wire_demand), check_demand, handle_demand, CONFIG_ALLOW_STATUS, false},
+	[HPZ_OP_EVENTS] = {"read events", sizeof(struct hpz_wire_events), check_events, handle_events, CONFIG_ALLOW_STATUS | CONFIG_ALLOW_LEASE, false},
 	[HPZ_OP_METRICS] = {"read status", sizeof(struct hpz_wire_metrics), check_metrics, handle_metrics, CONFIG_ALLOW_STATUS, false},
 	[HPZ_OP_TEARDOWN] = {"read status", sizeof(struct hpz_wire_teardown), check_teardown, handle_teardown, CONFIG_ALLOW_STATUS | CONFIG_ALLOW_LEASE, false},
 };
@@ -866,7 +917,7 @@ enum request_outcome request_handle(struct requests *requests, struct session *s
 	uint64_t begun_ns = clock_get_ns(CLOCK_MONOTONIC);
 	enum request_outcome outcome = handle(requests, session, peer, message, length, unread_lease);
 	if (outcome == REQUEST_REPLIED || outcome == REQUEST_BROKEN)
-		desk_count_reply(requests, begun_ns, false);
+		desk_count_reply(requests, peer, begun_ns, false);
 	return outcome;
 }
 

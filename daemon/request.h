@@ -43,6 +43,7 @@ union request_payload {
 	struct hpz_wire_demand demand;
 	struct hpz_wire_teardown teardown;
 	struct hpz_wire_metrics metrics;
+	struct hpz_wire_events events;
 };
 /*
  * The payload of a message whose head proto_get_head() has taken, after all checks of its operation. 0 or
@@ -59,6 +60,8 @@ void request_take_back(struct requests *requests, uint64_t lease);
 /* Events from below. */
 void request_settle(struct requests *requests);  /* states are settled: who waits for a state? */
 void request_checked(struct requests *requests); /* a check is over */
+/* Whether somebody waits for events. */
+bool request_is_followed(const struct requests *requests);
 void request_lease_ended(struct requests *requests, uint64_t lease);
 
 #endif

@@ -935,6 +935,56 @@ HPZ_PUBLIC size_t hpz_metrics_get_count(const struct hpz_metrics *metrics);
 HPZ_PUBLIC int hpz_metrics_get_metric(
 	const struct hpz_metrics *metrics, size_t index, struct hpz_metric *metric);
 
+/* ---- events: what happens ---- */
+
+enum hpz_event_kind {
+	HPZ_EVENT_LOG = 1,     /* a line of hpzd's log: `text`, `level` */
+	HPZ_EVENT_GRANTED = 2, /* a lease was given; this and the following: `lease`, `label`, `bytes` */
+	HPZ_EVENT_WAITING = 3, /* somebody waits for memory; no `lease` */
+	HPZ_EVENT_REFUSED = 4, /* somebody got none: `text`; no `lease` */
+	HPZ_EVENT_ENDED = 5,   /* a lease has ended: `text` why; its memory is on its way back */
+	HPZ_EVENT_HELD = 6,    /* somebody still holds its memory: `text` how */
+	HPZ_EVENT_RETURNED = 7 /* all of its memory is back, or with `text` not all */
+};
+
+/* A newer hpzd may have more kinds. */
+struct hpz_event {
+	size_t struct_size;
+	uint64_t sequence; /* they are numbered without a gap; begins anew with hpzd */
+	uint64_t time_ns;  /* CLOCK_REALTIME */
+	uint64_t lease;    /* 0: none */
+	uint64_t bytes;
+	uint32_t kind;     /* enum hpz_event_kind */
+	uint32_t level;    /* LOG: as syslog(3) has it, 3 error, 4 warning, 6 information */
+	uint32_t uid;      /* UINT32_MAX: of nobody in particular */
+	int32_t pid;       /* 0: none */
+	const char *label; /* this and the following: borrowed */
+	const char *text;
+};
+
+struct hpz_events_info {
+	size_t struct_size;
+	uint64_t cursor; /* to go on from */
+	uint64_t last;   /* number of the last event that there is */
+	uint64_t missed; /* that were forgotten before they could be read */
+	size_t count;
+};
+
+struct hpz_events; /* a copy of some */
+
+/*
+ * What happened behind event number `since` (0: from the first that is kept, of which there are 1024; one of
+ * an earlier hpzd: the same), waiting up to timeout_ms for the first; not all of it at once. Who may not read
+ * status gets what is of its own uid, without the log. The caller owns *ret_events: hpz_events_free().
+ * Errors: TIMEOUT (nothing happened), DENIED, BUSY, UNSUPPORTED (an older hpzd), LOST ... Since 0.1.
+ */
+HPZ_PUBLIC int hpz_get_events(
+	struct hpz *hpz, uint64_t since, int64_t timeout_ms, struct hpz_events **ret_events);
+HPZ_PUBLIC void hpz_events_free(struct hpz_events *events);
+/* Each fills a struct whose struct_size is set; strings are borrowed. Errors: INVALID (no such index). */
+HPZ_PUBLIC int hpz_events_get_info(const struct hpz_events *events, struct hpz_events_info *info);
+HPZ_PUBLIC int hpz_events_get_event(const struct hpz_events *events, size_t index, struct hpz_event *event);
+
 /* ---- check ---- */
 
 #define HPZ_CHECK_REPAIR 1u /* also put right what can be, without touching memory that somebody has */

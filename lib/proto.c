@@ -110,6 +110,7 @@ static const uint16_t proto_least[HPZ_OP_LAST + 1] = {
 	[HPZ_OP_CHANGE] = 40,
 	[HPZ_OP_DEMAND] = 16,
 	[HPZ_OP_TEARDOWN] = 24,
+	[HPZ_OP_EVENTS] = 24,
 	[HPZ_OP_METRICS] = 16,
 };
 
@@ -414,6 +415,14 @@ int proto_check_list(const struct hpz_wire_list *list, const char **ret_why)
 int proto_check_demand(const struct hpz_wire_demand *demand, const char **ret_why)
 {
 	return demand->reserved ? proto_refuse_reserved(ret_why) : HPZ_OK;
+}
+
+int proto_check_events(const struct hpz_wire_events *events, const char **ret_why)
+{
+	if (events->reserved)
+		return proto_refuse_reserved(ret_why);
+	*ret_why = "its timeout is neither a time nor for ever";
+	return events->timeout_ms < -1 ? HPZ_ERR_INVALID : HPZ_OK;
 }
 
 int proto_check_metrics(const struct hpz_wire_metrics *metrics, const char **ret_why)

@@ -87,6 +87,9 @@
  * those that are over without a gap: one that is missing was forgotten before it was asked for. Who may not
  * read status gets its own records and no histograms.
  *
+ * EVENTS says what happened behind a number, or waits for the next: who reads too slowly is told how many it
+ * has missed. Who may not read status gets what is of its own uid.
+ *
  * METRICS says what hpzd has counted since it began, in pages as LIST does: each record is one counter or
  * histogram, with its name, unit and meaning, so that a client can show those of a newer server.
  *
@@ -156,7 +159,7 @@ enum hpz_wire_op {
 	HPZ_OP_CHANGE = 19,
 	HPZ_OP_DEMAND = 20,
 	HPZ_OP_TEARDOWN = 21,
-	/* 22 is EVENTS of a version to come */
+	HPZ_OP_EVENTS = 22,
 	HPZ_OP_METRICS = 23,
 };
 #define HPZ_OP_LAST HPZ_OP_METRICS
@@ -294,7 +297,8 @@ enum hpz_wire_record {
 	HPZ_RECORD_TEARDOWN = 11,
 	HPZ_RECORD_HISTOGRAM = 12,
 	HPZ_RECORD_FACT = 13,
-	HPZ_RECORD_METRIC = 14
+	HPZ_RECORD_METRIC = 14,
+	HPZ_RECORD_EVENT = 15
 };
 
 struct hpz_wire_segment {
@@ -712,6 +716,42 @@ struct hpz_wire_fact {
 };
 static_assert(sizeof(struct hpz_wire_fact) == 328, "wire");
 
+#define HPZ_WIRE_EVENT_TEXT 256u
+
+struct hpz_wire_events {
+	uint32_t size;
+	uint32_t reserved;
+	uint64_t cursor;    /* only what happened behind that number; 0: from the first that is kept */
+	int64_t timeout_ms; /* wait so long for the first; 0: answer with what there is */
+};
+static_assert(sizeof(struct hpz_wire_events) == 24, "wire");
+
+/* Reply to EVENTS; `records` records of struct hpz_wire_event follow. */
+struct hpz_wire_happened {
+	uint32_t size;
+	uint32_t records;
+	uint64_t cursor; /* to go on from */
+	uint64_t last;   /* the number of the last event there is */
+	uint64_t missed; /* behind the request's cursor, and forgotten */
+};
+static_assert(sizeof(struct hpz_wire_happened) == 32, "wire");
+
+struct hpz_wire_event {
+	uint32_t size;
+	uint32_t record; /* HPZ_RECORD_EVENT */
+	uint64_t sequence;
+	uint64_t time_ns; /* CLOCK_REALTIME */
+	uint32_t kind;    /* enum hpz_event_kind */
+	uint32_t level;   /* LOG: as syslog(3) has it */
+	uint64_t lease;   /* 0: none */
+	uint64_t bytes;
+	uint32_t uid; /* 4294967295: of nobody in particular */
+	uint32_t pid; /* 0: none */
+	char label[HPZ_WIRE_LABEL];
+	char text[HPZ_WIRE_EVENT_TEXT];
+};
+static_assert(sizeof(struct hpz_wire_event) == 440, "wire");
+
 #define HPZ_WIRE_METRIC_BUCKETS 32u /* HPZ_METRIC_BUCKETS of hpz.h */
 #define HPZ_WIRE_METRIC_HELP    128u
 
@@ -917,6 +957,7 @@ int proto_check_set(const struct hpz_wire_set *set, const char **ret_why);
 int proto_check_calibrate(const struct hpz_wire_calibrate *calibrate, const char **ret_why);
 int proto_check_demand(const struct hpz_wire_demand *demand, const char **ret_why);
 int proto_check_teardown(const struct hpz_wire_teardown *teardown, const char **ret_why);
+int proto_check_events(const struct hpz_wire_events *events, const char **ret_why);
 int proto_check_metrics(const struct hpz_wire_metrics *metrics, const char **ret_why);
 int proto_check_resize(const struct hpz_wire_resize *resize, const char **ret_why);
 int proto_check_check(const struct hpz_wire_check *check, const char **ret_why);

@@ -379,9 +379,27 @@ static void call_metrics(struct hpz *hpz, uint8_t what)
 	hpz_metrics_free(metrics);
 }
 
+static void call_events(struct hpz *hpz, uint8_t what)
+{
+	struct hpz_events *events = NULL;
+	struct hpz_events_info info = {.struct_size = sizeof info};
+
+	if (hpz_get_events(hpz, what, 0, &events) != HPZ_OK)
+		return;
+	FUZZ_CHECK(hpz_events_get_info(events, &info) == HPZ_OK);
+	FUZZ_CHECK(info.cursor <= info.last);
+	for (size_t i = 0; i < info.count; i++) {
+		struct hpz_event event = {.struct_size = sizeof event};
+		FUZZ_CHECK(hpz_events_get_event(events, i, &event) == HPZ_OK);
+		use_text(event.label);
+		use_text(event.text);
+	}
+	hpz_events_free(events);
+}
+
 static void (*const calls[])(struct hpz *hpz, uint8_t what) = {call_lease, call_adopt, call_change, call_plan,
 	call_reserve, call_list, call_status, call_check, call_clearing, call_demand, call_teardown,
-	call_small, call_metrics};
+	call_small, call_metrics, call_events};
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
 {

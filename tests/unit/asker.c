@@ -104,6 +104,7 @@ bool make_request(uint16_t op, struct message *message)
 	const struct hpz_wire_calibrate calibrate = {.size = sizeof calibrate};
 	const struct hpz_wire_check check = {.size = sizeof check};
 	const struct hpz_wire_demand demand = {.size = sizeof demand};
+	const struct hpz_wire_events events = {.size = sizeof events};
 	const struct hpz_wire_metrics metrics = {.size = sizeof metrics};
 	const struct hpz_wire_teardown teardown = {.size = sizeof teardown, .record = HPZ_RECORD_TEARDOWN};
 	const struct hpz_wire_set set = {.size = sizeof set, .key = "rate", .value = "2G"};
@@ -166,6 +167,9 @@ bool make_request(uint16_t op, struct message *message)
 		return true;
 	case HPZ_OP_TEARDOWN:
 		harness_make(message, op, 9, &teardown, sizeof teardown);
+		return true;
+	case HPZ_OP_EVENTS:
+		harness_make(message, op, 9, &events, sizeof events);
 		return true;
 	case HPZ_OP_METRICS:
 		harness_make(message, op, 9, &metrics, sizeof metrics);

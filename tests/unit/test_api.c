@@ -554,6 +554,16 @@ static int call_demand(struct hpz *hpz)
 	return error;
 }
 
+static int call_events(struct hpz *hpz)
+{
+	struct hpz_events *events = NULL;
+	int error = hpz_get_events(hpz, 0, 0, &events);
+
+	assert_true(!error == (events != NULL));
+	hpz_events_free(events);
+	return error;
+}
+
 static int call_metrics(struct hpz *hpz)
 {
 	struct hpz_metrics *metrics = NULL;
@@ -590,6 +600,7 @@ static const struct {
 } calls[] = {
 	{HPZ_OP_DEMAND, call_demand},
 	{HPZ_OP_METRICS, call_metrics},
+	{HPZ_OP_EVENTS, call_events},
 	{HPZ_OP_TEARDOWN, call_teardown},
 	{HPZ_OP_LEASE, call_lease},
 	{HPZ_OP_LEASE, call_lease_path},
@@ -2090,6 +2101,133 @@ static void test_wrong_metrics(void **state)
 	}
 }
 
+/* ---- events ---- */
+
+struct events_answer {
+	struct hpz_wire_happened head;
+	struct hpz_wire_event first, second;
+};
+
+static struct events_answer get_events_answer(void)
+{
+	return (struct events_answer){
+		.head = {.size = sizeof(struct hpz_wire_happened),
+			.records = 2,
+			.cursor = 9,
+			.last = 10,
+			.missed = 3},
+		.first = {.size = sizeof(struct hpz_wire_event),
+			.record = HPZ_RECORD_EVENT,
+			.sequence = 8,
+			.time_ns = 77,
+			.kind = HPZ_EVENT_GRANTED,
+			.lease = 5,
+			.bytes = 4096,
+			.uid = 6,
+			.pid = 7,
+			.label = "vm"},
+		.second = {.size = sizeof(struct hpz_wire_event),
+			.record = HPZ_RECORD_EVENT,
+			.sequence = 9,
+			.kind = HPZ_EVENT_LOG,
+			.level = 4,
+			.uid = UINT32_MAX,
+			.text = "a line"},
+	};
+}
+
+/* One answer of each that is not to be believed. */
+static const struct {
+	size_t offset;
+	uint32_t value;
+	size_t length; /* 0: all of it */
+} wrong_events[] = {
+	{offsetof(struct events_answer, first.record), HPZ_RECORD_METRIC, 0},
+	{offsetof(struct events_answer, first.sequence), 0, 0},
+	{offsetof(struct events_answer, second.pid), UINT32_MAX, 0},
+	{offsetof(struct events_answer, head.cursor), 11, 0},
+	{offsetof(struct events_answer, head.records), 1, 0},
+	{offsetof(struct events_answer, head.records), 3, 0},
+	{offsetof(struct events_answer, head.records), UINT32_MAX, 0},
+	{offsetof(struct events_answer, head.size), sizeof(struct hpz_wire_happened),
+		sizeof(struct events_answer) - 8},
+};
+
+static void serve_events(struct fake *fake, void *data)
+{
+	struct hpz_wire_events wire;
+	struct events_answer answer = get_events_answer();
+
+	fake_accept(fake);
+	fake_expect(fake, HPZ_OP_EVENTS, &wire, sizeof(wire));
+	if (wire.cursor != 4 || wire.timeout_ms != 1000)
+		fake_fail(fake, "another request");
+	fake_reply(fake, HPZ_OP_EVENTS, 0, &answer, sizeof(answer), NULL, 0);
+	fake_expect_end(fake);
+}
+
+static void test_events(void **state)
+{
+	struct hpz_events_info info = {.struct_size = sizeof(info)};
+	struct hpz_event event = {.struct_size = sizeof(event)};
+	struct hpz_events *events = NULL;
+	struct hpz *hpz;
+	struct fake fake;
+
+	fake_start(&fake, serve_events, NULL);
+	assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
+	assert_int_equal(hpz_get_events(hpz, 4, 1000, NULL), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_get_events(hpz, 4, -2, &events), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_get_events(hpz, 4, 1000, &events), HPZ_OK);
+	assert_int_equal(hpz_events_get_info(events, &info), HPZ_OK);
+	assert_true(info.cursor == 9 && info.last == 10 && info.missed == 3 && info.count == 2);
+	assert_int_equal(hpz_events_get_event(events, 0, &event), HPZ_OK);
+	assert_true(event.sequence == 8 && event.time_ns == 77 && event.kind == HPZ_EVENT_GRANTED);
+	assert_true(event.lease == 5 && event.bytes == 4096 && event.uid == 6 && event.pid == 7);
+	assert_string_equal(event.label, "vm");
+	assert_string_equal(event.text, "");
+	assert_int_equal(hpz_events_get_event(events, 1, &event), HPZ_OK);
+	assert_true(event.kind == HPZ_EVENT_LOG && event.level == 4 && event.uid == UINT32_MAX);
+	assert_string_equal(event.text, "a line");
+	assert_int_equal(hpz_events_get_event(events, 2, &event), HPZ_ERR_INVALID);
+	hpz_events_free(events);
+	hpz_events_free(NULL);
+	assert_int_equal(hpz_events_get_info(NULL, &info), HPZ_ERR_INVALID);
+	assert_int_equal(hpz_events_get_event(NULL, 0, &event), HPZ_ERR_INVALID);
+	hpz_close(hpz);
+	fake_join(&fake);
+}
+
+static void serve_wrong_events(struct fake *fake, void *data)
+{
+	size_t row = *(const size_t *)data;
+	struct events_answer answer = get_events_answer();
+	struct hpz_wire_events wire;
+
+	memcpy((char *)&answer + wrong_events[row].offset, &wrong_events[row].value, sizeof(uint32_t));
+	fake_accept(fake);
+	fake_expect(fake, HPZ_OP_EVENTS, &wire, sizeof(wire));
+	fake_reply(fake, HPZ_OP_EVENTS, 0, &answer,
+		wrong_events[row].length ? wrong_events[row].length : sizeof(answer), NULL, 0);
+	fake_expect_end(fake);
+}
+
+static void test_wrong_events(void **state)
+{
+	for (size_t row = 0; row < ARRAY_SIZE(wrong_events); row++) {
+		struct hpz_events *events = NULL;
+		struct hpz *hpz;
+		struct fake fake;
+
+		fake_start(&fake, serve_wrong_events, &row);
+		assert_int_equal(hpz_connect(fake.path, &hpz), HPZ_OK);
+		assert_int_equal(hpz_get_events(hpz, 0, 0, &events), HPZ_ERR_PROTOCOL);
+		assert_null(events);
+		hpz_close(hpz);
+		fake_join(&fake);
+	}
+}
+
 /* ---- teardown ---- */
 
 struct facts_answer {
@@ -3425,6 +3563,8 @@ int main(void)
 		cmocka_unit_test(test_wrong_demand),
 		cmocka_unit_test(test_metrics),
 		cmocka_unit_test(test_wrong_metrics),
+		cmocka_unit_test(test_events),
+		cmocka_unit_test(test_wrong_events),
 		cmocka_unit_test(test_teardown),
 		cmocka_unit_test(test_wrong_teardown),
 		cmocka_unit_test(test_set_and_clearing),

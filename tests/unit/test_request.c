@@ -210,6 +210,7 @@ static void test_denied(void **state)
 		case HPZ_OP_CLEARING:
 		case HPZ_OP_DEMAND:
 		case HPZ_OP_METRICS:
+		case HPZ_OP_EVENTS:
 		case HPZ_OP_TEARDOWN:
 			assert_int_equal(outcome, REQUEST_REPLIED);
 			harness_expect_ok(&out, op, 9);
