@@ -333,8 +333,8 @@ static void doctor_check_pages(
 static void doctor_check_gigantic(
 	const struct doctor_host *host, const struct doctor_hpzd *hpzd, struct doctor_finding *finding)
 {
-	doctor_set(finding, host->has_1g_pages ? DOCTOR_OK : DOCTOR_NOTE, "this CPU has %s pages of 1G",
-		host->has_1g_pages ? "" : "no");
+	doctor_set(finding, host->has_1g_pages ? DOCTOR_OK : DOCTOR_NOTE, "this CPU has %spages of 1G",
+		host->has_1g_pages ? "" : "no ");
 	if (!host->has_1g_pages)
 		doctor_cure(finding,
 			"pools have pages of 2M here; in a virtual machine: a CPU model with pdpe1gb");

@@ -117,7 +117,7 @@ struct doctor_finding {
 bool doctor_judge(const struct doctor_host *host, const struct doctor_hpzd *hpzd, size_t index,
 	struct doctor_finding *ret_finding);
 
-/* "ok", "note", "warn", "FAIL", "?" */
+/* "ok", "note", "warn", "fail", "unseen" */
 const char *doctor_get_verdict(enum doctor_verdict verdict);
 
 #endif

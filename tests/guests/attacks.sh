@@ -41,6 +41,8 @@ cat >/run/hpzd.conf <<END
 [hpzd]
 socket = /run/hpzd.sock
 run_dir = /run/hpz
+[clear]
+scavenger = no
 [pool one]
 page_size = $page
 node = 0

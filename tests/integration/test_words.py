@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "lib"))
@@ -46,6 +47,12 @@ def list_all():
 
 
 class Words(HpzTest):
+    def setUp(self):
+        super().setUp()
+        directory = tempfile.TemporaryDirectory(prefix="hpz-words-")  # what the shells keep of themselves
+        self.addCleanup(directory.cleanup)
+        self.home = directory.name
+
     def complete(self, shell, *words):
         """What follows the words, of which the last one is begun; without descriptions."""
         if not shutil.which(shell):
@@ -53,7 +60,7 @@ class Words(HpzTest):
         file = {"bash": "hpzctl.bash", "zsh": "_hpzctl", "fish": "hpzctl.fish"}[shell]
         program = {"bash": ["bash", "-c", BASH, "bash"], "zsh": ["zsh", "-f", "-c", ZSH, "zsh"], "fish": ["fish", "--no-config", "-c", FISH]}
         line = ["hpzctl", *words]
-        environment = {**os.environ, "PATH": f"{get_build_directory()}/client:{os.environ['PATH']}", "LC_ALL": "C.UTF-8", "HOME": "/nonexistent"}
+        environment = {**os.environ, "PATH": f"{get_build_directory()}/client:{os.environ['PATH']}", "LC_ALL": "C.UTF-8", "HOME": self.home}
         done = subprocess.run([*program[shell], COMPLETIONS / file, *([" ".join(line)] if shell == "fish" else line)], capture_output=True,
                               text=True, check=False, timeout=60, env=environment, stdin=subprocess.DEVNULL)
         found = {re.split(r"[:\t]", word)[0] for word in done.stdout.splitlines()} - {""}

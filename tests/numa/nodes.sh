@@ -28,7 +28,8 @@ pool() { # NAME PAGE_SIZE NODE PAGES MAX MOUNT STOCK
 	printf '[pool %s]\npage_size = %s\nnode = %s\npages = %s\nmax_pages = %s\nmount = %s\nraise = no\nstock = %s\n' "$@"
 }
 {
-	printf '[hpzd]\nsocket = /run/hpzd.sock\nrun_dir = /run/hpz\n'
+	# An emulated CPU's time says nothing of a memory bus: hpzd would back off, a GiB at a time.
+	printf '[hpzd]\nsocket = /run/hpzd.sock\nrun_dir = /run/hpz\n[clear]\nscavenger = no\n'
 	pool a 2M 0 48 56 /run/one '32M*1 8M*2 2M*rest'
 	pool b 2M 1 48 56 /run/two '32M*1 8M*2 2M*rest'
 	pool c 1G 0 1 1 /run/large '1G*1'
